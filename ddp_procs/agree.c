@@ -1,9 +1,9 @@
-/* agree — which ranks differ from rank 0, and in what.
+/* agree — which ranks differ from rank 0, and in which facts.
  *   idea  : each rank sets its facts under a key of its own. Rank 0 fetches them one by one, compares each with its
  *           own, and sets one verdict, which the others wait for. Ranks with the same difference share a line
  *   cost  : 2 W - 1 values set, 2 (W - 1) fetched, most of them by rank 0; equal facts are one memcmp
- *   fails : if anything keeps rank 0 from a verdict, that is the verdict, so that no rank waits for a rank 0 that has
- *           ended. A rank that gets no verdict looks which ranks have set their facts, and names the others */
+ *   fails : a failure of rank 0 is published as the verdict, so that no rank waits for a rank 0 that has ended. A
+ *           rank that gets no verdict finds out which ranks have set their facts, and names the others */
 #include "ddp_procs/agree.h"
 
 #include <inttypes.h>
@@ -13,10 +13,10 @@
 
 #include "common/base/log.h"
 
-enum { LINES_MOST = 16, SHOWN_CAPACITY = 240, LINE_CAPACITY = 1024, KEY_CAPACITY = 64, SAID_CAPACITY = 600 };
+enum { LINES_MOST = 16, SHOWN_CAPACITY = 240, LINE_CAPACITY = 1024, KEY_CAPACITY = 64, MESSAGE_CAPACITY = 600 };
 #define VERDICT_GRACE_S 0.5
 
-/* What all have heard: how it went, and the lines of those that differ, or the one line that says what went wrong. */
+/* What rank 0 publishes: the outcome, and a line per difference, or one line with the error. */
 enum kind { SAME = 'S', DIFFERENT = 'D', FAILED = 'F' };
 typedef struct verdict {
     char kind;
@@ -24,7 +24,7 @@ typedef struct verdict {
 } verdict;
 
 _Static_assert(sizeof(verdict) <= DDP_STORE_VALUE_MAX && DDP_FACTS_CAPACITY <= DDP_STORE_VALUE_MAX,
-               "the store does not take what ranks tell each other");
+               "the store has no room for the ranks' messages");
 
 /* One comparison of the ranks of a job. */
 typedef struct meeting {
@@ -57,7 +57,7 @@ typedef struct comparison {
     difference lines[LINES_MOST];
 } comparison;
 
-/* A value as a line shows it: what is too long loses its middle, since two long values may well begin alike. */
+/* A value as a line shows it. The middle of a long value is left out, since two long values may well begin alike. */
 static void show(char shown[SHOWN_CAPACITY], const char *value) {
     enum { HALF = SHOWN_CAPACITY / 2 - 4 };
     size_t length = strlen(value);
@@ -66,7 +66,7 @@ static void show(char shown[SHOWN_CAPACITY], const char *value) {
     } else {
         snprintf(shown, SHOWN_CAPACITY, "%.*s...%s", HALF, value, value + length - HALF);
     }
-    for (char *c = shown; (c = strchr(c, '\n'));) *c = '?'; /* it would end the line of the verdict */
+    for (char *c = shown; (c = strchr(c, '\n'));) *c = '?'; /* a newline would end the line of the verdict */
 }
 
 static void note(comparison *c, int rank, const char *name, const char *there, const char *here) {
@@ -90,8 +90,8 @@ static void note(comparison *c, int rank, const char *name, const char *there, c
     d->ranks[rank] = true;
 }
 
-/* Rank 0's names only: a rank with other names is another build of the program, and so differs in a name that all
- * have. */
+/* Compares rank 0's names only: a rank with other names runs another build of the program, and so differs in a name
+ * that all have. */
 static void compare(comparison *c, int rank, const ddp_facts *theirs) {
     const ddp_facts *mine = c->mine;
     if (theirs->nbytes == mine->nbytes && memcmp(theirs->bytes, mine->bytes, mine->nbytes) == 0) return;
@@ -117,30 +117,30 @@ static void write_lines(verdict *v, const comparison *c) {
         uint64_t bits = bits_of(d->ranks);
         const char *verb = (bits & (bits - 1)) == 0 ? "has" : "have";
         used += (size_t)snprintf(v->text + used, sizeof v->text - used,
-                                 "%016" PRIx64 " %s: %s %s %s, rank 0 has %s; it must be the same on all ranks\n", bits,
-                                 d->name, ls_ranks_text(ranks, d->ranks, c->world_size), verb, d->there, d->here);
+                                 "%016" PRIx64 " %s: %s %s %s, but rank 0 has %s; expected the same on all ranks\n",
+                                 bits, d->name, ls_ranks_text(ranks, d->ranks, c->world_size), verb, d->there, d->here);
     }
     if (c->more == 0) return;
     snprintf(v->text + used, sizeof v->text - used, "%016" PRIx64 " %d more differences between rank 0 and %s\n",
              bits_of(c->more_ranks), c->more, ls_ranks_text(ranks, c->more_ranks, c->world_size));
 }
 
-/* --- who did not come ----------------------------------------------------------------------------------------------- */
+/* --- ranks that did not arrive ------------------------------------------------------------------------------------ */
 
-/* ddp_store_get whose error goes to `said` instead of to the user. */
+/* ddp_store_get whose error goes to `message` instead of to the user. */
 static ls_status get(const meeting *m, const char *key, void *value, size_t capacity, size_t *nbytes,
-                     char said[SAID_CAPACITY]) {
-    ls_log_sink before = ls_log_capture(said, SAID_CAPACITY);
+                     char message[MESSAGE_CAPACITY]) {
+    ls_log_sink before = ls_log_capture(message, MESSAGE_CAPACITY);
     ls_status status = ddp_store_get(m->job->store, key, value, capacity, nbytes);
     ls_log_restore(before);
     return status;
 }
 
-/* After a time-out: the ranks whose facts are not there. If all are, it is rank 0 that is late. */
+/* After a timeout: names the ranks whose facts are missing, or rank 0 if none are. */
 static void write_missing(const meeting *m, char *text, size_t capacity) {
-    char key[KEY_CAPACITY], said[SAID_CAPACITY], ranks[LS_RANKS_TEXT_CAPACITY];
+    char key[KEY_CAPACITY], message[MESSAGE_CAPACITY], ranks[LS_RANKS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS] = {false}, any = false;
-    ls_log_sink before = ls_log_capture(said, sizeof said);
+    ls_log_sink before = ls_log_capture(message, sizeof message);
     for (int r = 0; r < m->job->world_size; r++) {
         bool exists = true;
         if (ddp_store_check(m->job->store, rank_key(key, m, r), &exists) != LS_OK) break;
@@ -150,27 +150,27 @@ static void write_missing(const meeting *m, char *text, size_t capacity) {
     ls_log_restore(before);
     missing[0] = missing[0] || !any;
     snprintf(text, capacity,
-             "%s of %d did not come within %g s to compare the ranks' %s: was every rank started, with the same "
+             "%s of %d did not arrive within %g s to compare the ranks' %s: was every rank started, with the same "
              "MASTER_ADDR and MASTER_PORT?",
              ls_ranks_text(ranks, missing, m->job->world_size), m->job->world_size, m->job->timeout_s, m->about);
 }
 
 /* --- rank 0 --------------------------------------------------------------------------------------------------------- */
 
-/* The facts of all ranks, compared. Otherwise v->text says what went wrong; LS_ERR_PEER: a rank has given up. */
+/* Compares the facts of all ranks. If it fails, v->text has the reason; LS_ERR_PEER: a rank has given up. */
 static ls_status collect(const meeting *m, comparison *c, ddp_facts *theirs, verdict *v) {
     for (int r = 1; r < m->job->world_size; r++) {
-        char key[KEY_CAPACITY], said[SAID_CAPACITY];
-        ls_status status = get(m, rank_key(key, m, r), theirs->bytes, sizeof theirs->bytes, &theirs->nbytes, said);
+        char key[KEY_CAPACITY], message[MESSAGE_CAPACITY];
+        ls_status status = get(m, rank_key(key, m, r), theirs->bytes, sizeof theirs->bytes, &theirs->nbytes, message);
         if (status == LS_OK && theirs->nbytes == 0) {
-            snprintf(v->text, sizeof v->text, "rank %d of %d failed before the first step; it has said why", r,
+            snprintf(v->text, sizeof v->text, "rank %d of %d failed before the first step; see its error", r,
                      m->job->world_size);
             return LS_ERR_PEER;
         }
         if (status == LS_ERR_TIMEOUT) {
             write_missing(m, v->text, sizeof v->text);
         } else if (status != LS_OK) {
-            snprintf(v->text, sizeof v->text, "%s", said);
+            snprintf(v->text, sizeof v->text, "%s", message);
         }
         if (status != LS_OK) return status;
         compare(c, r, theirs);
@@ -178,7 +178,7 @@ static ls_status collect(const meeting *m, comparison *c, ddp_facts *theirs, ver
     return LS_OK;
 }
 
-static ls_status judge(const meeting *m, const ddp_facts *mine, verdict *v) {
+static ls_status make_verdict(const meeting *m, const ddp_facts *mine, verdict *v) {
     comparison *c = calloc(1, sizeof *c);
     ddp_facts *theirs = calloc(1, sizeof *theirs);
     snprintf(v->text, sizeof v->text, "rank 0 has no memory to compare the ranks' %s", m->about);
@@ -203,27 +203,27 @@ static ls_status publish(const meeting *m, const verdict *v) {
 
 /* --- all ranks ------------------------------------------------------------------------------------------------------ */
 
-/* The verdict, from rank 0; reported if there is none. Rank 0 waits for the last rank as long as this rank waits for its
- * verdict: with some time on top, the verdict comes before rank 0 and its store are gone. */
-static ls_status hear(const meeting *m, verdict *v) {
-    char key[KEY_CAPACITY], said[SAID_CAPACITY], late[LINE_CAPACITY];
+/* Fetches rank 0's verdict; a failure is reported. Rank 0 waits as long for the last rank as this rank waits for the
+ * verdict: the extra time lets the verdict arrive before rank 0 and its store end. */
+static ls_status fetch_verdict(const meeting *m, verdict *v) {
+    char key[KEY_CAPACITY], message[MESSAGE_CAPACITY], late[LINE_CAPACITY];
     size_t nbytes = 0, head = offsetof(verdict, text);
     ddp_store_set_timeout(m->job->store, m->job->timeout_s + VERDICT_GRACE_S);
-    ls_status status = get(m, verdict_key(key, m), v, sizeof *v - 1, &nbytes, said);
+    ls_status status = get(m, verdict_key(key, m), v, sizeof *v - 1, &nbytes, message);
     ddp_store_set_timeout(m->job->store, m->job->timeout_s);
     if (status == LS_ERR_TIMEOUT) {
         write_missing(m, late, sizeof late);
         return ls_fail(status, "%s", late);
     }
-    if (status != LS_OK) return ls_fail(status, "%s", said);
-    if (nbytes < head) return ls_fail(LS_ERR_INVALID, "what rank 0 says of the ranks' %s is damaged", m->about);
+    if (status != LS_OK) return ls_fail(status, "%s", message);
+    if (nbytes < head) return ls_fail(LS_ERR_INVALID, "the verdict of rank 0 on the ranks' %s is damaged", m->about);
     v->text[nbytes - head] = '\0';
     return LS_OK;
 }
 
-/* On rank 0 all lines, elsewhere those that are about this rank; the first one, if none is. */
-static ls_status tell(const meeting *m, char *text) {
-    int told = 0;
+/* Reports all lines on rank 0, and on other ranks the lines about this rank, or the first line if there are none. */
+static ls_status report_differences(const meeting *m, char *text) {
+    int reported = 0;
     char *first = NULL, *rest;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         char *words;
@@ -232,30 +232,30 @@ static ls_status tell(const meeting *m, char *text) {
         if (!first) first = words;
         if (m->job->rank > 0 && !(ranks >> m->job->rank & 1)) continue;
         ls_report_error("%s", words);
-        told++;
+        reported++;
     }
-    if (told == 0) ls_report_error("%s", first ? first : "the ranks differ");
+    if (reported == 0) ls_report_error("%s", first ? first : "the ranks differ");
     return LS_ERR_USAGE;
 }
 
-static ls_status obey(const meeting *m, verdict *v, ls_status of_rank_0) {
-    if (v->kind == DIFFERENT) return tell(m, v->text);
+static ls_status apply_verdict(const meeting *m, verdict *v, ls_status of_rank_0) {
+    if (v->kind == DIFFERENT) return report_differences(m, v->text);
     if (v->kind == SAME) return LS_OK;
     return ls_fail(m->job->rank == 0 ? of_rank_0 : LS_ERR_PEER, "%s", v->text);
 }
 
-static ls_status meet(const meeting *m, const ddp_facts *mine, verdict *v) {
+static ls_status exchange_facts(const meeting *m, const ddp_facts *mine, verdict *v) {
     char key[KEY_CAPACITY];
     int rank = m->job->rank;
     ls_status judged = LS_OK, status = ddp_store_set(m->job->store, rank_key(key, m, rank), mine->bytes, mine->nbytes);
     if (status == LS_OK && rank == 0) {
         v->kind = FAILED;
-        judged = judge(m, mine, v);
+        judged = make_verdict(m, mine, v);
         status = publish(m, v);
     } else if (status == LS_OK) {
-        status = hear(m, v);
+        status = fetch_verdict(m, v);
     }
-    return status == LS_OK ? obey(m, v, judged) : status;
+    return status == LS_OK ? apply_verdict(m, v, judged) : status;
 }
 
 ls_status ddp_agree_begin(ddp_agreement *a, ddp_store *store, const ddp_rank *self, double timeout_s) {
@@ -270,12 +270,13 @@ void ddp_agree_late(ddp_agreement *a) {
     a->run = 1;
 }
 
-/* With rank 0's facts, which are there. */
+/* Compares with rank 0's facts, which have been set. */
 static ls_status compare_late(const meeting *m, const ddp_facts *mine, verdict *v) {
     char key[KEY_CAPACITY];
     comparison *c = calloc(1, sizeof *c);
     ddp_facts *first = calloc(1, sizeof *first);
-    ls_status status = c && first ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", m->about);
+    ls_status status =
+        c && first ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' %s", m->about);
     if (status == LS_OK)
         status = ddp_store_get(m->job->store, rank_key(key, m, 0), first->bytes, sizeof first->bytes, &first->nbytes);
     if (status == LS_OK) {
@@ -283,7 +284,7 @@ static ls_status compare_late(const meeting *m, const ddp_facts *mine, verdict *
         c->world_size = m->job->world_size;
         compare(c, m->job->rank, mine);
         write_lines(v, c);
-        if (c->count > 0) status = tell(m, v->text);
+        if (c->count > 0) status = report_differences(m, v->text);
     }
     free(c);
     free(first);
@@ -297,21 +298,21 @@ ls_status ddp_agree(const ddp_agreement *a, const char *about, const ddp_facts *
                        mine->full ? "too many" : "none");
     if (a->world_size == 1) return LS_OK;
     verdict *v = calloc(1, sizeof *v);
-    if (!v) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", about);
-    ls_status status = a->late ? compare_late(&m, mine, v) : meet(&m, mine, v);
+    if (!v) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' %s", about);
+    ls_status status = a->late ? compare_late(&m, mine, v) : exchange_facts(&m, mine, v);
     free(v);
     return status;
 }
 
 void ddp_agree_give_up(const ddp_agreement *a, const char *about) {
     const meeting m = {a, about};
-    char key[KEY_CAPACITY], said[SAID_CAPACITY];
+    char key[KEY_CAPACITY], message[MESSAGE_CAPACITY];
     if (a->world_size == 1 || a->late) return;
-    ls_log_sink before = ls_log_capture(said, sizeof said);
+    ls_log_sink before = ls_log_capture(message, sizeof message);
     if (a->rank == 0) {
         verdict *v = calloc(1, sizeof *v);
         if (v) {
-            *v = (verdict){FAILED, "rank 0 failed before the first step; it has said why"};
+            *v = (verdict){FAILED, "rank 0 failed before the first step; see its error"};
             (void)publish(&m, v);
         }
         free(v);

@@ -1,8 +1,8 @@
 /* backend — NCCL or staged, for a job whose ranks have GPUs.
- *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks find that out together, over the group
- *           on host memory that they have already, so that all come to the same answer
- *   cost  : a meeting of all ranks at the start of a run
- *   fails : what cannot be had is refused on every rank; "auto" takes the staged way instead and says why */
+ *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks decide together, over the group on
+ *           host memory that they already have, so that all reach the same answer
+ *   cost  : a collective operation of all ranks at the start of a run
+ *   fails : an impossible choice is refused on every rank; "auto" takes the staged path instead and reports why */
 #include "ddp_procs/backend.h"
 
 #include <stdio.h>
@@ -14,12 +14,12 @@ ls_status ddp_backend_check(ddp_backend backend, ls_device_kind kind, const char
     if (backend != DDP_BACKEND_NCCL) return LS_OK;
     if (kind != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE,
-                       "--backend nccl works between GPUs, and these are %s devices, for which there is shm",
+                       "--backend nccl works between GPUs, but the devices are %s devices; give --backend shm",
                        kind == LS_DEVICE_CPU ? "CPU" : "meta");
     }
     if (!allreduce) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--allreduce %s is one of --backend shm's algorithms; NCCL has its own, so leave one of the two out",
+                   "--allreduce %s is an algorithm of --backend shm; NCCL has its own, so leave one of the two out",
                    allreduce);
 }
 
@@ -27,7 +27,7 @@ static void describe_sharing(int ranks, int gpus, char *text, size_t capacity) {
     snprintf(text, capacity, "%d ranks share %d GPU%s", ranks, gpus, gpus == 1 ? "" : "s");
 }
 
-/* Only named or needed, it is looked for: a machine without MPI does not care. */
+/* MPI is looked for only if it is named or needed, so a machine without MPI can run. */
 ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int hosts, const struct ls_carrier **carrier) {
     char why[512];
     bool needed = hosts > 1 && kind == LS_DEVICE_CPU, named = backend == DDP_BACKEND_MPI;
@@ -35,18 +35,19 @@ ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int host
     if (kind == LS_DEVICE_META || (!needed && !named && !(hosts > 1 && backend == DDP_BACKEND_SHM))) return LS_OK;
     if (backend == DDP_BACKEND_SHM)
         return ls_fail(LS_ERR_USAGE,
-                       "--backend shm is for ranks of one host, and these are on %d: leave it out, or use --backend %s",
+                       "--backend shm needs all ranks on one host, but they are on %d: leave --backend shm out, or use "
+                       "--backend %s",
                        hosts, kind == LS_DEVICE_CPU ? "mpi" : "nccl");
     *carrier = ls_mpi_carrier(why, sizeof why);
     if (*carrier) return LS_OK;
-    if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be had: %s", why);
-    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be had: %s", hosts,
+    if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be used: %s", why);
+    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be used: %s", hosts,
                    why);
 }
 
-/* Ranks that share a GPU are the command line's fault; a library that is missing is not. */
+/* Ranks that share a GPU are a usage error; a missing library is not. */
 static ls_status refuse_nccl(ls_status obstacle, const char *text, int hosts) {
-    return ls_fail(obstacle, "--backend nccl needs %s, but %s; --backend %s does without",
+    return ls_fail(obstacle, "--backend nccl needs %s, but %s; use --backend %s instead",
                    obstacle == LS_ERR_USAGE ? "a GPU per rank" : "NCCL", text, hosts > 1 ? "mpi" : "shm");
 }
 
@@ -57,9 +58,9 @@ ls_status ddp_backend_check_ranks(ddp_backend backend, ls_device_kind kind, int 
     return refuse_nccl(LS_ERR_USAGE, obstacle, 1);
 }
 
-/* For auto: NCCL where it can be used; if not, rank 0 says why. */
+/* For auto: NCCL if it can be used; if not, rank 0 prints the reason. */
 static ls_comm_path choose(const ls_comm *comm, const ddp_backend_options *o, ls_status obstacle, const char *text) {
-    if (ls_comm_world_size(comm) == 1) return LS_COMM_STAGED; /* nothing travels */
+    if (ls_comm_world_size(comm) == 1) return LS_COMM_STAGED; /* nothing is communicated */
     if (obstacle == LS_OK && !o->group->allreduce) return LS_COMM_NCCL;
     if (ls_comm_rank(comm) > 0) return LS_COMM_STAGED;
     if (obstacle == LS_OK) {
@@ -80,7 +81,7 @@ ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend
     char text[512];
     ls_status status = ls_comm_find_nccl_obstacle(comm, device, &obstacle, text, sizeof text);
     if (status != LS_OK) return status;
-    /* in numbers, where this machine's ranks were given fewer GPUs by those */
+    /* with numbers, if this machine has fewer GPUs than ranks */
     if (obstacle == LS_ERR_USAGE && o->gpus < o->local_ranks) {
         describe_sharing(o->local_ranks, o->gpus, text, sizeof text);
     }

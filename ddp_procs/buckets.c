@@ -1,8 +1,8 @@
-/* buckets — which gradients travel together.
+/* buckets — which gradients are reduced together.
  *   idea  : walk through the parameters in order and fill a bucket until its bytes reach the limit; then open the next.
  *           So a bucket may exceed its limit, by less than its last gradient
- *   order : `reverse` reverses the list of buckets, and not what is in one. An order of definition needs it: its last
- *           gradients are ready first (docs/pytorch.md#buckets)
+ *   order : `reverse` reverses the list of buckets, but not the gradients within a bucket. Buckets in order of
+ *           definition need that: their last gradients are ready first (docs/pytorch.md#buckets)
  *   cost  : parameters, once */
 #include "ddp_procs/buckets.h"
 
@@ -11,8 +11,8 @@
 
 #include "common/base/log.h"
 
-/* Goes through the parameters in `order` (buckets.h). b->parameter_count is set; both lists have room for so many
- * entries, and are zero. */
+/* Goes through the parameters in `order` (buckets.h). b->parameter_count is set; both lists are zero, and have that
+ * many entries. */
 static void fill_buckets(struct ddp_buckets *b, const size_t *nbytes, const int64_t *order, const size_t *limits,
                          size_t limit_count) {
     size_t open_bytes = 0;
@@ -28,7 +28,7 @@ static void fill_buckets(struct ddp_buckets *b, const size_t *nbytes, const int6
     }
 }
 
-/* The last bucket becomes the first; what is in a bucket stays as it is. `scratch` has room for all parameters. */
+/* The last bucket becomes the first; the order within each bucket is kept. `scratch` has room for all parameters. */
 static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
     size_t end = b->parameter_count;
     memcpy(scratch, b->parameters, end * sizeof *scratch);
@@ -47,12 +47,13 @@ static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
 ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
                              size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse) {
     struct ddp_buckets b = {.parameter_count = parameter_count};
-    size_t room = parameter_count > 0 ? parameter_count : 1; /* calloc of nothing may return NULL */
+    size_t room = parameter_count > 0 ? parameter_count : 1; /* calloc(0) may return NULL */
     b.parameters = calloc(room, sizeof *b.parameters);
     b.sizes = calloc(room, sizeof *b.sizes);
     size_t *scratch = calloc(room, sizeof *scratch);
     ls_status status = LS_OK;
-    if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (!b.parameters || !b.sizes || !scratch)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of buckets");
     if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);
     if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
     free(scratch);

@@ -1,5 +1,4 @@
-/* Which parameters' gradients travel together: PyTorch's bucket assignment (docs/pytorch.md#buckets), as a pure
- * function. */
+/* PyTorch's assignment of parameters to gradient buckets (docs/pytorch.md#buckets), as a pure function. */
 #ifndef DDP_BUCKETS_H
 #define DDP_BUCKETS_H
 
@@ -16,14 +15,14 @@
 struct ddp_buckets {
     size_t parameter_count, bucket_count;
     size_t *parameters; /* all parameters, bucket after bucket */
-    size_t *sizes;      /* how many of them each bucket has */
+    size_t *sizes;      /* the number of parameters in each bucket */
 };
 
 /* Goes through the parameters in `order` (parameter_count indices) and closes the open bucket as soon as its bytes
  * reach its limit: limits[0] for the first, limits[1] for the second, ..., the last limit for all further ones. So a
- * bucket may exceed its limit by almost one tensor. `reverse`: the buckets (not what is in them) in reverse order, for
- * an order of definition, whose last gradients come first. nbytes[p] are the bytes of parameter p. On failure *out is
- * empty. */
+ * bucket may exceed its limit by almost one tensor. `reverse`: reverses the order of the buckets (not of their
+ * parameters); for parameters in order of definition, whose last gradients are ready first. nbytes[p] are the bytes of
+ * parameter p. On failure *out is empty. */
 ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
                              size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse);
 

@@ -1,12 +1,12 @@
-/* buffers — batch norm's running statistics, which every rank's own forward changes, are made one rank's again.
- *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was synchronised,
- *           and before an evaluation, after which nothing has changed until the next training forward. So of a step
- *           with several micro-batches they travel before the first, and within no_sync not at all
+/* buffers — broadcasts one rank's running statistics of batch norm, which every rank's own forward changes.
+ *   idea  : PyTorch's broadcast_buffers: they are broadcast before a training forward if the previous one was
+ *           synchronised, and before an evaluation, after which they do not change until the next training forward. So
+ *           in a step with several micro-batches they are broadcast before the first, and never within no_sync
  *   whose : rank 0's; with join, those of the highest rank that has samples (join.c)
  *   graph : a captured graph always broadcasts with its first micro-batch, since it is launched after steps of both
- *           kinds. After an evaluation that changes nothing. prepare decides whether buffers travel, since a graph may
- *           be launched in place of forward_backward
- *   cost  : one broadcast of all buffers, which lie in one range, on the comm stream, before the forward pass */
+ *           kinds. After an evaluation the broadcast changes nothing. prepare decides whether to broadcast, since a
+ *           graph may be launched in place of forward_backward
+ *   cost  : one broadcast of all buffers, which are one range, on the comm stream, before the forward pass */
 #include "ddp_procs/ddp.h"
 
 void ddp_begin_forward(struct ddp *ddp) {

@@ -1,10 +1,10 @@
 /* check_sync — whether the ranks hold the same bits, and if not, which tensor differs on which ranks.
- *   idea  : every rank hashes what it holds and gathers the hashes of all. So all ranks come to the same verdict, and
+ *   idea  : every rank hashes its tensors and gathers the hashes of all ranks. So all ranks reach the same verdict, and
  *           none is left waiting; the others' hashes are compared with rank 0's
  *   cost  : one pass over the tensors on the host, to which a GPU's are copied first, and an all-gather of 8 bytes per
  *           tensor and rank
- *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of
- *           the memory (hash.h) */
+ *   fails : a difference is a failure. Equal hashes of different bits are possible, and less likely than a memory error
+ *           (hash.h) */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
 
-/* The range's hash; `room`, of nbytes, is where a GPU's memory is copied to. */
+/* The range's hash; a GPU's memory is first copied to `room`, which has nbytes. */
 static ls_status hash_range(uint64_t *hash, ls_stream *stream, const void *data, size_t nbytes, void *room) {
     const void *host = data;
     ls_status status = LS_OK;
@@ -35,7 +35,8 @@ static ls_status hash_ranges(uint64_t *hashes, ls_stream *stream, const struct d
         if (copied && ranges[i].nbytes > room_nbytes) room_nbytes = ranges[i].nbytes;
     }
     void *room = room_nbytes > 0 ? malloc(room_nbytes) : NULL;
-    if (room_nbytes > 0 && !room) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu bytes", room_nbytes);
+    if (room_nbytes > 0 && !room)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare %zu bytes", room_nbytes);
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         status = hash_range(&hashes[i], stream, ranges[i].data, ranges[i].nbytes, room);
@@ -44,7 +45,7 @@ static ls_status hash_ranges(uint64_t *hashes, ls_stream *stream, const struct d
     return status;
 }
 
-/* Those whose hash of this range is not rank 0's; false: there is none. */
+/* Marks the ranks whose hash of this range differs from rank 0's; false: none differs. */
 static bool find_deviating(bool *deviating, const uint64_t *all, size_t range, size_t count, int world_size) {
     bool any = false;
     for (int r = 0; r < world_size; r++) {
@@ -60,8 +61,8 @@ static ls_status report_first(const char *when, const struct ddp_named_range *ra
         bool deviating[LS_COMM_MAX_RANKS];
         char ranks[LS_RANKS_TEXT_CAPACITY];
         if (!find_deviating(deviating, all, i, count, world_size)) continue;
-        return ls_fail(LS_ERR_INVALID, "%s%s (%zu bytes) is not the same everywhere: other bits than on rank 0 on %s",
-                       when, ranges[i].name, ranges[i].nbytes, ls_ranks_text(ranks, deviating, world_size));
+        return ls_fail(LS_ERR_INVALID, "%s%s (%zu bytes) differs between ranks: other bits than on rank 0 on %s", when,
+                       ranges[i].name, ranges[i].nbytes, ls_ranks_text(ranks, deviating, world_size));
     }
     return LS_OK;
 }
@@ -70,7 +71,8 @@ ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *str
                                  const struct ddp_named_range *ranges, size_t count) {
     size_t world_size = (size_t)ls_comm_world_size(comm);
     uint64_t *mine = calloc(count + 1, sizeof *mine), *all = calloc(count * world_size + 1, sizeof *all);
-    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu tensors", count);
+    ls_status status =
+        mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare %zu tensors", count);
     if (status == LS_OK) status = hash_ranges(mine, stream, ranges, count);
     ls_comm_label(comm, "hashes", -1);
     if (status == LS_OK) status = ls_comm_settle(stream, ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64));
@@ -80,9 +82,9 @@ ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *str
     return status;
 }
 
-/* --- what a step leaves behind ------------------------------------------------------------------------------------ */
+/* --- the state after a step --------------------------------------------------------------------------------------- */
 
-/* Everything that is compared; names of optimizer state are made up here. */
+/* Everything that is compared. The names of optimizer state are made here. */
 struct inventory {
     struct ddp_named_range *ranges;
     char (*names)[2 * LS_TENSOR_NAME_NBYTES];
@@ -95,8 +97,8 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
     inventory->ranges[inventory->count++] = (struct ddp_named_range){name, data, tensor->count * sizeof(float)};
 }
 
-/* `alike`: of a part of a network only what is not cut, which all parts have. */
-static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
+/* `alike`: of a part of a network, list only the tensors that are not cut, which all parts have. */
+static ls_status list_ranges(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
     const struct ls_cut *cuts = alike ? ls_model_tensors(p->model)->cuts : NULL;
     bool shared_out = ls_optimizer_group(p->optimizer) != NULL; /* each rank has moments of its own */
     size_t parameters =
@@ -105,7 +107,8 @@ static ls_status take_inventory(struct inventory *inventory, const ls_parallel *
     size_t room = parameters * (1 + moments) + ls_model_buffer_count(p->model) + 1;
     inventory->ranges = calloc(room, sizeof *inventory->ranges);
     inventory->names = calloc(room, sizeof *inventory->names);
-    if (!inventory->ranges || !inventory->names) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+    if (!inventory->ranges || !inventory->names)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks");
     for (size_t i = 0; i < parameters; i++) {
         const struct ls_tensor *parameter = ls_model_parameter(p->model, i);
         if (!cuts || !ls_cut_is_cut(&cuts[i])) add(inventory, "", parameter, parameter->data);
@@ -136,14 +139,14 @@ static ls_status compare(const struct ddp *ddp, ls_comm *comm, ls_stream *stream
     char when[40];
     snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)p->step);
     ls_status status = ls_device_synchronize(p->devices[0]);
-    if (status == LS_OK) status = take_inventory(&inventory, p, buffers, alike);
+    if (status == LS_OK) status = list_ranges(&inventory, p, buffers, alike);
     if (status == LS_OK) status = ddp_compare_over_ranks(when, comm, stream, inventory.ranges, inventory.count);
     free(inventory.ranges);
     free(inventory.names);
     return status;
 }
 
-/* Replicas have all alike, and ranks that share layers what is not cut. */
+/* All state is equal on replicas; on ranks that share layers, only the tensors that are not cut are. */
 ls_status ddp_compare_state(struct ddp *ddp, bool buffers) {
     ls_comm *tensor = ls_tensor_group(ddp->base.model);
     ls_status status = compare(ddp, ddp->comm, ddp->comm_stream, buffers, false);

@@ -1,8 +1,8 @@
-/* compared — what ranks must agree on, and what they need not.
+/* compared — the facts that must be equal on all ranks, and those that may differ.
  *   idea  : every option is compared unless its row says otherwise, so that a new option is compared by default
  *   free  : the effect of an option may be compared in its place: the samples (--data, whose path may differ between
- *           machines), the kind of devices that auto has found, the batch that --per-device-batch makes. A rank has its
- *           own devices, limits and notes. Files are written by rank 0, and read by all as rank 0 reads them
+ *           machines), the kind of device that auto has chosen, the batch that --per-device-batch makes. A rank has its
+ *           own devices, limits and notes. Rank 0 writes files, and all ranks read the files that rank 0 reads
  *   left  : the environment's LS_CPU_ISA, LS_CPU_STREAMS and OMP_NUM_THREADS, which change no bit of a weight update;
  *           and the libraries' versions: a rank's gradients are its own, and all ranks update by the same sums */
 #include "ddp_procs/compared.h"
@@ -14,7 +14,7 @@
 #include "common/base/build_id.h"
 #include "common/base/log.h"
 
-/* Raised when ranks of two versions could no longer understand each other's groups or facts, whatever their builds. */
+/* Increased when two versions' groups or facts become incompatible, whatever the builds. */
 #define PROTOCOL "1"
 
 /* --- settings ------------------------------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ static void add_option(ddp_facts *facts, const ls_option *row) {
     char name[64], text[PATH_MAX];
     const char *given = row->kind == LS_OPTION_STRING ? *row->to.text : NULL;
     ls_option_text(row, text, sizeof text);
-    /* a given text whole, however long: facts keep a hash of it */
+    /* the whole text that was given, however long: facts keep a hash of it */
     const char *value = row->agreement == LS_ALL_OR_NONE ? (given ? "one" : "none") : given ? given : text;
     snprintf(name, sizeof name, "--%s", row->name);
     ddp_facts_add(facts, name, value);
@@ -39,7 +39,7 @@ static void add_settings(ddp_facts *facts, const ls_option *rows, size_t count) 
 
 ls_status ddp_agree_on_settings(const ddp_agreement *agreement, const ls_option *rows, size_t count) {
     ddp_facts *facts = calloc(1, sizeof *facts);
-    if (!facts) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' settings");
+    if (!facts) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' settings");
     add_settings(facts, rows, count);
     ls_status status = ddp_agree(agreement, "settings", facts);
     free(facts);
@@ -66,7 +66,8 @@ static ls_status add_found(ddp_facts *facts, const ddp_found *found) {
 ls_status ddp_agree_on_data(const ddp_agreement *agreement, const ddp_found *found, ls_status so_far) {
     ddp_facts *facts = calloc(1, sizeof *facts);
     ls_status status = so_far;
-    if (status == LS_OK && !facts) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' data");
+    if (status == LS_OK && !facts)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' data");
     if (status == LS_OK) status = add_found(facts, found);
     if (status == LS_OK)
         status = ddp_agree(agreement, "data", facts);

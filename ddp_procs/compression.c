@@ -27,11 +27,10 @@ ls_status ddp_compression_parse(ddp_compression *out, const char *text) {
         return LS_OK;
     }
     if (parse_top_k(out, text)) return LS_OK;
-    return ls_fail(
-        LS_ERR_USAGE,
-        "--compress %s: it takes none, fp16, bf16, topk:FRACTION or topk:FRACTION,nofeedback, with a FRACTION "
-        "above 0 and at most 1",
-        text);
+    return ls_fail(LS_ERR_USAGE,
+                   "--compress %s: expected none, fp16, bf16, topk:FRACTION or topk:FRACTION,nofeedback, with a "
+                   "FRACTION above 0 and at most 1",
+                   text);
 }
 
 void ddp_compression_text(const ddp_compression *compression, char text[DDP_COMPRESSION_CAPACITY]) {

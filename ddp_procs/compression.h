@@ -1,4 +1,4 @@
-/* How gradients travel, as --compress says it. */
+/* Compression of gradients for communication: --compress. */
 #ifndef DDP_COMPRESSION_H
 #define DDP_COMPRESSION_H
 
@@ -8,15 +8,16 @@
 #include "common/base/status.h"
 
 typedef struct ddp_compression {
-    ls_dtype half;   /* rounded to LS_FP16 or LS_BF16 (reducer.c); LS_FP32: not */
-    double fraction; /* of each tensor the largest elements, so many of all, > 0 and <= 1 (topk.c); 0: all */
-    bool feedback;   /* what has not been sent is added to the next gradients */
+    ls_dtype half; /* gradients are rounded to LS_FP16 or LS_BF16 (reducer.c); LS_FP32: not rounded */
+    double
+        fraction; /* top-k: the share of each tensor's elements that is sent, the largest, > 0 and <= 1 (topk.c); 0: all are sent */
+    bool feedback; /* error feedback: elements not sent are added to the next gradients */
 } ddp_compression;
 
 /* "none", "fp16", "bf16", "topk:FRACTION" or "topk:FRACTION,nofeedback". LS_ERR_USAGE with one line. */
 ls_status ddp_compression_parse(ddp_compression *out, const char *text);
 
-/* topk's, as text; capacity: DDP_COMPRESSION_CAPACITY. */
+/* The text of a top-k compression. */
 enum { DDP_COMPRESSION_CAPACITY = 48 };
 void ddp_compression_text(const ddp_compression *compression, char text[DDP_COMPRESSION_CAPACITY]);
 

@@ -1,5 +1,5 @@
-/* ddp_run — a run of DistributedDataParallel, from its options to its result: of this process, which is a rank, or of ranks
- * that it starts. */
+/* ddp_run — a run of DistributedDataParallel, from its options to its result: this process is a rank, or starts the
+ * ranks. */
 #include "ddp_procs/ddp_run.h"
 
 #include <signal.h>
@@ -16,26 +16,31 @@
 #include "ddp_procs/setup.h"
 
 static ls_status prepare(ddp_settings *s) {
-    /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
+    /* waits for this process's own streams have a longer deadline than waits for other ranks, whose errors name the
+     * rank */
     ls_set_wait_timeout_s(2 * s->train.timeout_s);
     return ls_virtual_time_begin(&s->train);
 }
 
-/* With meta devices this process is rank 0 of a job of which no other rank exists. */
+/* With meta devices this process is rank 0 of a job whose other ranks do not exist. */
 static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     if (self->launched || s->debug_ranks) {
-        return ls_fail(LS_ERR_USAGE, "with --device-kind meta one process is all there is: %s",
-                       s->debug_ranks ? "--debug-ranks has nothing to compare"
-                                      : "give --spawn N for the number of ranks in place of a launcher");
+        return ls_fail(LS_ERR_USAGE, "--device-kind meta runs one process only: %s",
+                       s->debug_ranks ? "leave --debug-ranks out"
+                                      : "give the number of ranks with --spawn N, not by a launcher");
     }
+    if (s->pipeline > 1)
+        return ls_fail(LS_ERR_USAGE,
+                       "--pipeline cannot be combined with --device-kind meta, where one rank stands for all: "
+                       "build/plan records a rank of each stage");
     if (s->spawn > 0) self->world_size = self->local_world_size = s->spawn;
     ls_note("rank 0 of %d is recorded, in this process; the others are taken to do the same", self->world_size);
     return LS_OK;
 }
 
-/* What rank 0 has to say before the run; --debug-ranks lets all speak. */
-static ls_status tell_run(const ddp_setup *setup, const ddp_settings *s) {
-    if (setup->choice.gpu_missed) setup->parallel->gpu_missed = setup->choice.found;
+/* What rank 0 prints before the run; with --debug-ranks all ranks print. */
+static ls_status announce_run(const ddp_setup *setup, const ddp_settings *s) {
+    if (setup->choice.gpu_expected) setup->parallel->why_not_gpu = setup->choice.found;
     if (!setup->self.launched && s->max_restarts > 0)
         ls_note(
             "--max-restarts has no effect: without --spawn the launcher starts ranks again (ddprun --max-restarts)");
@@ -51,11 +56,11 @@ static ls_status train(const ddp_setup *setup, const ddp_settings *s, ls_train_r
     return ls_train_kept(setup->parallel, &s->train, ddp_sharing_of(s), setup->train, setup->test, result, kept);
 }
 
-/* Ranks that all end if one does. */
+/* Trains in ranks that all end when one of them fails. */
 static ls_status train_together(ddp_setup *setup, ddp_settings *s, ls_train_result *result) {
     ls_status status = ddp_setup_join_groups(setup, s);
     if (status == LS_OK) status = ddp_setup_form_parallel(setup, s);
-    if (status == LS_OK) status = tell_run(setup, s);
+    if (status == LS_OK) status = announce_run(setup, s);
     return status == LS_OK ? train(setup, s, result, NULL) : status;
 }
 
@@ -63,7 +68,7 @@ static ls_status train_elastically(ddp_setup *setup, ddp_settings *s, ls_train_r
     ddp_elastic elastic;
     ls_status status = ddp_elastic_begin(&elastic, setup, s);
     if (status == LS_OK && setup->parallel) {
-        if (!setup->agreement.late) status = tell_run(setup, s);
+        if (!setup->agreement.late) status = announce_run(setup, s);
         do status = train(setup, s, result, &elastic.kept);
         while (ddp_elastic_goes_on(&elastic, &status));
     }
@@ -71,12 +76,12 @@ static ls_status train_elastically(ddp_setup *setup, ddp_settings *s, ls_train_r
     return status;
 }
 
-/* An old launcher says it twice. */
+/* An old launcher passes it twice. */
 static ls_status check_local_rank(const ddp_rank *self, const char *argument) {
     char *end = NULL;
     long value = argument ? strtol(argument, &end, 10) : self->local_rank;
     if (value == self->local_rank && (!end || (end > argument && *end == '\0'))) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--local-rank %s: this process is local rank %d%s", argument, self->local_rank,
+    return ls_fail(LS_ERR_USAGE, "--local-rank is %s, but this process is local rank %d%s", argument, self->local_rank,
                    self->launched ? " (LOCAL_RANK)" : ", since no launcher has set LOCAL_RANK");
 }
 
@@ -97,9 +102,9 @@ static ls_status run_rank(ddp_settings *settings, const char *program, ls_train_
     return status;
 }
 
-/* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to
- * the device's core, since the ranks would inherit that. It does not touch a GPU either: threads of CUDA would be in
- * the launcher's way; a model that is only looked at may as well lie on a CPU device. */
+/* Errors that every rank would report are reported once, by the process that starts them. The thread is not bound to
+ * the device's core, since the ranks would inherit that. It does not use a GPU either: a launcher must not have CUDA's
+ * threads, and a CPU device is enough to check a model. */
 static ls_status check_before_spawn(ddp_settings *s) {
     ddp_setup setup = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ddp_setup_check(&setup, s);
@@ -119,8 +124,8 @@ static ls_status check_before_spawn(ddp_settings *s) {
     return status;
 }
 
-/* Threads that libraries start meanwhile (OpenMP's, in oneDNN) stay, and would take the signals that ddp_launch waits
- * for: they inherit that these are blocked. */
+/* Threads that libraries start during the check (OpenMP's, in oneDNN) continue to exist, and would receive the signals
+ * that ddp_launch waits for. So these signals are blocked first, and the threads inherit the mask. */
 static ls_status check_with_signals_blocked(ddp_settings *s) {
     sigset_t all, before;
     sigfillset(&all);
@@ -136,7 +141,7 @@ ls_status ddp_spawn_ranks(ddp_settings *s, char **argv, int (*entry)(void *conte
     if (status != LS_OK) return status;
     if (s->max_restarts > 0 && s->limits.least == 0 && !ls_train_resume(&s->train) && !s->train.quiet)
         ls_note(
-            "--max-restarts begins the training anew each time: --save FILE --save-every N --resume-if-present FILE "
+            "--max-restarts begins the training again each time: --save FILE --save-every N --resume-if-present FILE "
             "goes on from the last checkpoint");
     ddp_launch_options launch = {.nproc = s->spawn,
                                  .argv = argv,

@@ -9,15 +9,16 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
- * With several micro-batches everything from the shard's arrival to backward is done for each, and the gradients add up
- * where they are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
+ * With several micro-batches everything from the shard's arrival to backward is done for each, and the gradients
+ * accumulate in place; buffers are broadcast before the first, and buckets are reduced with the last (PyTorch's
+ * no_sync).
  *
- * Buffers (batch norm's running statistics) come from rank 0. Otherwise only gradients travel, once, and no rank is
- * special. A bucket is ready when all its gradients are. If that is before backward ends, it is reduced while backward
- * goes on (on CPU devices, where a core is free for the comm stream). The first step has one bucket, which is ready at
- * the end (but for find_unused and resumed runs); so has a model of less than 1 MiB. With sync_bn,
- * batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
- * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
+ * Buffers (batch norm's running statistics) are broadcast by rank 0. Otherwise only gradients are communicated, once,
+ * and all ranks are equal. A bucket is ready when all its gradients are. If that is before backward ends, it is reduced
+ * while backward continues (on CPU devices, if a core is free for the comm stream). The first step has one bucket,
+ * which is ready at the end (except with find_unused and in resumed runs); so does a model of less than 1 MiB. With
+ * sync_bn, batch norm's statistics are also reduced, within forward and backward, on the compute stream and in a group
+ * of their own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"
 
 void ddp_prepare(ls_parallel *p, const ls_batch *batch) {
@@ -57,7 +58,7 @@ ls_status ddp_reduce(ls_parallel *p) {
     return ddp_reducer_finish(ddp_of(p)->reducer);
 }
 
-/* All ranks have the same sums, with the same infinities, so they come to the same decisions without a word. */
+/* All ranks have the same sums, with the same infinities, so they make the same decisions without communication. */
 ls_status ddp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
     ls_status status = ddp_update(ddp_of(p));

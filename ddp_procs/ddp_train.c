@@ -9,7 +9,7 @@
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/schedule_show.h"
 
-/* Once, where a launcher has started several ranks. */
+/* Prints on rank 0 only. */
 static ls_status show(ddp_settings *s) {
     ddp_rank self;
     ddp_schedule schedule = ddp_schedule_of(s);

@@ -12,7 +12,7 @@
 ls_status ddp_update(struct ddp *ddp) {
     ls_status status = ls_parallel_update(&ddp->base, ddp_reducer_unused(ddp->reducer));
     if (status != LS_OK || !ddp->compare_each_step) return status;
-    return ddp_compare_state(ddp, ddp->sync_bn != NULL); /* whose statistics are the same everywhere */
+    return ddp_compare_state(ddp, ddp->sync_bn != NULL); /* synchronised statistics are the same on all ranks */
 }
 
 /* --- construction checks ----------------------------------------------------------------------------------------- */
@@ -41,12 +41,12 @@ static void write_shapes(const ls_model *model, int64_t *shapes) {
     }
 }
 
-/* Everybody gathers everybody's shapes, so that every rank can say which one differs. */
+/* All ranks gather all shapes, so that every rank can report which rank differs. */
 static ls_status compare_shapes(struct ddp *ddp) {
     size_t count = SHAPE_WORDS * ls_model_parameter_count(ddp->base.model);
     int world_size = ls_comm_world_size(ddp->job);
     int64_t *mine = calloc(count, sizeof *mine), *all = calloc(count * (size_t)world_size, sizeof *all);
-    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
+    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
         ls_comm_label(ddp->job, "shapes of parameters", -1);
@@ -56,10 +56,10 @@ static ls_status compare_shapes(struct ddp *ddp) {
     for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
         if (all[i] == all[i % count]) continue;
         size_t parameter = i % count / SHAPE_WORDS;
-        status =
-            ls_fail(LS_ERR_INVALID,
-                    "the model must be the same on all ranks, but the shape of %s on rank %zu is not that on rank 0",
-                    ls_model_parameter(ddp->base.model, parameter)->name, i / count);
+        status = ls_fail(
+            LS_ERR_INVALID,
+            "the model must be the same on all ranks, but the shape of %s on rank %zu differs from that on rank 0",
+            ls_model_parameter(ddp->base.model, parameter)->name, i / count);
     }
     free(mine);
     free(all);
@@ -74,20 +74,20 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
     return ls_comm_settle(ddp->comm_stream, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
 }
 
-/* --- what is asked of the mode ------------------------------------------------------------------------------------ */
+/* --- queries ------------------------------------------------------------------------------------------------------ */
 
-/* What a step does with the host between its operations. */
+/* The part of a step that needs the host between its operations. */
 const char *ddp_graph_obstacle(const ls_parallel *p) {
     const struct ddp *ddp = (const struct ddp *)p;
     if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
     if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
     if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
-    if (p->world_size == 1) return NULL; /* nothing travels */
+    if (p->world_size == 1) return NULL; /* nothing is communicated */
     if (ls_comm_can_be_captured(ddp->comm) && (!ddp->sync_bn || ls_comm_can_be_captured(ddp->sync_bn))) return NULL;
-    return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
+    return "gradients staged through the host (give --backend nccl, with a GPU for each rank)";
 }
 
-/* Every rank moves the same, whatever its part of the batch is. */
+/* Every rank communicates the same number of bytes, whatever its part of the batch is. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const struct ddp *ddp = (const struct ddp *)p;
     (void)size, (void)local;
@@ -97,7 +97,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
 
 void ddp_describe(const ls_parallel *p, struct ls_trace_about *about) {
     const struct ddp *ddp = (const struct ddp *)p;
-    /* NCCL, whose operations are the only ones that can be captured, does not say which it takes */
+    /* only NCCL's operations can be captured, and NCCL does not report its algorithm */
     if (!ls_comm_can_be_captured(ddp->comm)) about->algorithm = ls_comm_allreduce(ddp->comm);
     ddp_reducer_describe(ddp->reducer, about);
 }
@@ -164,7 +164,7 @@ const struct ls_mode ddp_mode = {
     .describe = ddp_describe,
 };
 
-/* The rank's place in a grid. */
+/* Sets the rank's place in a grid. */
 static void take_place(struct ddp *ddp, const ls_mesh *mesh) {
     ls_parallel *p = &ddp->base;
     ddp->job = mesh->job;
@@ -178,7 +178,7 @@ static void take_place(struct ddp *ddp, const ls_mesh *mesh) {
 ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, kind->state_nbytes);
-    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", kind->mode->name);
+    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", kind->mode->name);
     ls_parallel *p = &ddp->base;
     ls_parallel_set_mode(p, kind->mode);
     ddp->comm = ddp->job = options->comm;

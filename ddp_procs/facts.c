@@ -1,4 +1,4 @@
-/* facts — name, zero, value, zero, and so on. */
+/* facts — name, null byte, value, null byte, and so on. */
 #include "ddp_procs/facts.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ void ddp_facts_add(ddp_facts *facts, const char *name, const char *value) {
     facts->nbytes += name_nbytes + value_nbytes;
 }
 
-/* The text at *at, which must end within the facts, and *at moved behind it; NULL: there is none. */
+/* The text at *at, which must end within the facts, and moves *at past it; NULL: there is none. */
 static const char *next_text(const ddp_facts *facts, size_t *at) {
     const char *text = facts->bytes + *at;
     const char *end = *at < facts->nbytes ? memchr(text, '\0', facts->nbytes - *at) : NULL;

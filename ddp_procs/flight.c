@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     if (status != LS_OK || parsed.help) return ls_status_exit_code(status);
-    if (parsed.first_operand == argc) status = ls_fail(LS_ERR_USAGE, "which flight record? flight [OPTION...] FILE...");
+    if (parsed.first_operand == argc)
+        status = ls_fail(LS_ERR_USAGE, "flight needs the files of a record: flight [OPTION...] FILE...");
     for (int i = parsed.first_operand; i < argc; i++) {
         ls_status shown = show(argv[i], last);
         if (status == LS_OK) status = shown;

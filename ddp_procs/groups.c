@@ -1,8 +1,9 @@
-/* groups — who forms which group with whom.
- *   idea  : without a grid there is one group, the job's; a grid has one more for each axis (common/comm/mesh.h). What
- *           travels on the compute stream, while others are busy on the comm stream, has a second group of the same ranks
- *   cost  : collective connections at the start; memory and open files of each group
- *   fails : a rank that cannot form one breaks the job's, so that no other rank waits for it elsewhere */
+/* groups — which ranks form which groups.
+ *   idea  : without a grid there is one group, the job's; a grid has one more for each axis (common/comm/mesh.h).
+ *           Operations on the compute stream, which overlap with those on the comm stream, have a second group of the
+ *           same ranks
+ *   cost  : collective connections at the start; memory and open files for each group
+ *   fails : a rank that cannot form a group breaks the job's group, so that no other rank waits for it */
 #include "ddp_procs/groups.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@ int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_M
     return all ? count + ls_comm_descriptors(sizes[LS_MESH_DATA] * sizes[LS_MESH_PIPELINE]) : count;
 }
 
-/* The job's options under a name, whose keys are those of this run of the store's and this meeting, not of an earlier
+/* The job's options with a group name whose keys belong to this use of the store and this meeting, not to an earlier
  * one. */
 static ls_comm_options options_of(const ddp_groups_options *o, const char *name, char group[GROUP_CAPACITY]) {
     if (o->meeting > 0)
@@ -52,7 +53,7 @@ static ls_status create(ddp_groups *groups, const ddp_groups_options *o, const l
     return status;
 }
 
-/* GPUs to the groups of all axes, as to the job's. */
+/* Attaches GPUs to the groups of all axes, as to the job's. */
 static ls_status attach_axes(const ddp_groups *groups, const ddp_groups_options *o, const ls_comm_options *options) {
     ls_status status = LS_OK;
     for (int a = 0; groups->mesh.job && status == LS_OK && a < LS_MESH_AXES; a++) {
@@ -77,7 +78,7 @@ ls_status ddp_groups_join(ddp_groups *groups, const ddp_groups_options *o) {
     return status == LS_OK ? attach_axes(groups, o, &options) : status;
 }
 
-/* A second group. A few hundred bytes travel in it, in rank order as DataParallel's; over NCCL in its own order. */
+/* Forms a second group. It reduces a few hundred bytes, in rank order like DataParallel; with NCCL in NCCL's order. */
 static ls_status join_second(ls_comm **out, const ddp_groups *groups, ls_comm_options *options,
                              const ddp_groups_options *o) {
     ls_device_kind kind = ls_device_kind_of(o->device);
@@ -102,7 +103,7 @@ ls_status ddp_groups_join_all(ddp_groups *groups, const ddp_groups_options *o) {
     int tensor = o->sizes[LS_MESH_TENSOR], place = o->rank % tensor;
     snprintf(name, sizeof name, "all%d", place);
     ls_comm_options options = options_of(o, name, group);
-    options.rank = o->rank / tensor; /* the tensor axis is innermost */
+    options.rank = o->rank / tensor; /* the tensor axis varies fastest */
     options.world_size = o->world_size / tensor;
     options.first = place;
     options.stride = tensor;

@@ -1,9 +1,9 @@
-/* hosts — who is where.
- *   idea  : each rank sets a text under a key of its own that all processes of its host have, and no others: the kernel's
- *           boot id, its network namespace, its host name. Ranks with the same text are on the same host
- *   cost  : one value set and W fetched by each of W ranks; nothing where the launcher says that all are here
- *   fails : an address that leads back to the host itself (a name of /etc/hosts for 127.0.1.1) is refused at once, where a
- *           connection to it would fail on the other hosts, or reach something else */
+/* hosts — which ranks share a host.
+ *   idea  : each rank sets, under a key of its own, a text that identifies its host: the kernel's boot id, its network
+ *           namespace, its host name. Ranks with the same text are on the same host
+ *   cost  : one value set and W fetched by each of W ranks; nothing if the launcher reports that all are on one host
+ *   fails : an address that means the host itself (a name of /etc/hosts for 127.0.1.1) is refused at once: a connection
+ *           to it would fail on the other hosts, or reach another program */
 #define _GNU_SOURCE
 #include "ddp_procs/hosts.h"
 
@@ -46,12 +46,12 @@ static ls_status exchange(char identities[][IDENTITY_CAPACITY], ddp_store *store
         snprintf(key, sizeof key, "run%" PRId64 "/host/rank%d", run, r);
         status = ddp_store_get(store, key, identities[r], IDENTITY_CAPACITY, &nbytes);
         if (status == LS_OK && (nbytes == 0 || identities[r][nbytes - 1] != '\0'))
-            status = ls_fail(LS_ERR_INVALID, "rank %d does not say on which host it is", r);
+            status = ls_fail(LS_ERR_INVALID, "the host of rank %d is not known", r);
     }
     return status;
 }
 
-/* In the order of their lowest ranks. */
+/* Numbers hosts in the order of their lowest ranks. */
 static void number_hosts(ddp_hosts *hosts, char identities[][IDENTITY_CAPACITY], int world_size) {
     hosts->count = 0;
     for (int r = 0; r < world_size; r++) {
@@ -65,16 +65,16 @@ static ls_status find_address(ddp_hosts *hosts, const ddp_store *store, const dd
     const char *interface = getenv(INTERFACE_VARIABLE);
     char own[256];
     if (interface && !ddp_address_of_interface(interface, hosts->address))
-        return ls_fail(LS_ERR_USAGE,
-                       "the environment's " INTERFACE_VARIABLE
-                       " is '%s', but this host has no network interface of that "
-                       "name with an IPv4 address; it has %s",
-                       interface, ddp_address_list(own, sizeof own));
+        return ls_fail(
+            LS_ERR_USAGE,
+            "the environment's " INTERFACE_VARIABLE
+            " is '%s', but this host has no network interface of that name with an IPv4 address; choose among %s",
+            interface, ddp_address_list(own, sizeof own));
     if (!interface && !ddp_store_own_address(store, hosts->address)) memcpy(hosts->address, "127.0.0.1", 10);
     if (!ddp_address_is_loopback(hosts->address) || getenv(IDENTITY_VARIABLE)) return LS_OK;
     if (ddp_address_only(hosts->address)) return LS_OK; /* MASTER_ADDR is a name, for 127.x.y.z on its own host */
     return ls_fail(LS_ERR_USAGE,
-                   "the ranks are on %d hosts, and by which address the others reach rank %d is not known, since its "
+                   "the ranks are on %d hosts, but the address of rank %d for the others is not known, since its "
                    "connection to the store is local: set " INTERFACE_VARIABLE
                    " to one of this host's interfaces, which has %s, "
                    "or MASTER_ADDR to rank 0's address in the network",
@@ -85,7 +85,7 @@ ls_status ddp_hosts_find(ddp_hosts *hosts, ddp_store *store, const ddp_rank *sel
     *hosts = (ddp_hosts){.count = 1};
     if (self->local_world_size == self->world_size && !getenv(IDENTITY_VARIABLE)) return LS_OK;
     char(*identities)[IDENTITY_CAPACITY] = calloc((size_t)self->world_size, sizeof *identities);
-    if (!identities) return ls_fail(LS_ERR_NO_MEMORY, "no memory to find the other hosts");
+    if (!identities) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to find the other hosts");
     ls_status status = exchange(identities, store, self, run);
     if (status == LS_OK) number_hosts(hosts, identities, self->world_size);
     free(identities);

@@ -1,19 +1,19 @@
 /* join — ranks that run out of samples at different steps.
- *   idea  : at the start of each step every rank tells the others how many samples it has. A rank that has run out goes
- *           on with empty batches: the same collectives, gradients of zero, the same optimizer step. When no rank has a
- *           batch any more, all ranks know it at the same moment, and the epoch ends.
+ *   idea  : at the start of each step every rank tells the others how many samples it has. A rank that has run out
+ *           continues with empty batches: the same collectives, gradients of zero, the same optimizer step. When no
+ *           rank has a batch any more, all ranks learn so in the same step, and the epoch ends.
  *   terms : active = ranks that have a batch in this step; n, N = samples of this rank and of all in this step; W = all
  *           ranks
- *   weight: w = gradient_weight. The reducer adds the ranks' gradients up and divides by W, so a sample that is
- *           weighted by w / N counts w / (N W). w = W gives the mean over the samples of the step (divide by the active
- *           ranks). w = active gives what PyTorch does by default (divide by the initial world size): with equal
- *           batches the sum of the active ranks' means over W, so that the last samples of an epoch, which fewer ranks
- *           share, do not weigh more than those before them.
- *   buffers: in a step, the batch norm statistics of the highest rank that has samples count; at the end all take them,
- *            and the counts of batches, from the last such rank.
+ *   weight: w = gradient_weight. The reducer sums the ranks' gradients and divides by W, so a sample that is weighted
+ *           by w / N counts w / (N W). w = W gives the mean over the samples of the step (divide by the active ranks).
+ *           w = active gives what PyTorch does by default (divide by the initial world size): with equal batches the
+ *           sum of the active ranks' means over W, so that the last samples of an epoch, which fewer ranks share, do
+ *           not weigh more than those before them.
+ *   buffers: a step uses the batch norm statistics of the highest rank that has samples; at the end all ranks take
+ *            them, and the counts of batches, from the last such rank.
  *   cost  : one all-gather of 8 bytes a rank, for which the host waits at the start of each step, before the forward
  *           pass
- *   fails : a rank that dies is missed by the others in that all-gather, or in the step's first all-reduce.
+ *   fails : the others detect a dead rank in that all-gather, or in the step's first all-reduce.
  *
  * In PyTorch a rank that has run out answers the others' collectives in a loop and skips its optimizer; it takes the
  * last rank's parameters at the end. Here it steps with the averaged gradients like every other rank, so that all ranks
@@ -24,10 +24,10 @@
 #include "common/base/log.h"
 #include "ddp_procs/ddp.h"
 
-enum { RUN_OUT = -1 }; /* what a rank without a batch tells instead of a number of samples, which may be 0 */
+enum { RUN_OUT = -1 }; /* sent by a rank without a batch instead of its number of samples, which may be 0 */
 
-/* What the ranks' numbers of samples, or RUN_OUT, say of this step: the batch's global_count, the ranks that are active,
- * whose buffers count (without samples: nothing new), and the gradients' weight. */
+/* Computes from the ranks' numbers of samples, or RUN_OUT: the batch's global_count, the number of active ranks, the
+ * rank whose buffers are used (unchanged without samples), and the gradients' weight. */
 static void take_counts(struct ddp *ddp, const int64_t *counts, ls_batch *batch, int *active) {
     int world_size = ddp->base.world_size;
     batch->global_count = 0;
@@ -41,7 +41,7 @@ static void take_counts(struct ddp *ddp, const int64_t *counts, ls_batch *batch,
     ddp->gradient_weight = ddp->join.divide_by_initial_world_size ? *active : world_size;
 }
 
-/* Every rank fails at the step at which the first ones have run out, and says who they are. */
+/* Every rank fails at the step at which the first ranks have run out, and reports which. */
 static ls_status stop_early(const struct ddp *ddp, const int64_t *counts) {
     int first = 0;
     while (counts[first] != RUN_OUT) first++;
@@ -51,8 +51,9 @@ static ls_status stop_early(const struct ddp *ddp, const int64_t *counts) {
                        "rank %d has run out of samples at step %llu, which ends the run on all ranks (--join-throw)",
                        ddp->base.rank, step);
     }
-    return ls_fail(LS_ERR_INVALID, "rank %d has run out of samples at step %llu: this rank, which has more, stops too",
-                   first, step);
+    return ls_fail(LS_ERR_INVALID,
+                   "rank %d has run out of samples at step %llu: this rank, which has more, stops as well", first,
+                   step);
 }
 
 static ls_status take_batches_tracked(struct ddp *ddp) {
@@ -60,7 +61,7 @@ static ls_status take_batches_tracked(struct ddp *ddp) {
     size_t count = ls_model_batchnorm_count(model);
     if (count == 0) return LS_OK;
     int64_t *tracked = calloc(count, sizeof *tracked);
-    if (!tracked) return ls_fail(LS_ERR_NO_MEMORY, "no memory for batch norm's counts");
+    if (!tracked) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for batch norm's counts");
     for (size_t i = 0; i < count; i++) tracked[i] = *ls_model_batches_tracked(model, i);
     ls_comm_label(ddp->comm, "counts of batches", -1);
     ls_status status = ls_comm_settle(
@@ -70,7 +71,7 @@ static ls_status take_batches_tracked(struct ddp *ddp) {
     return status;
 }
 
-/* Nobody has samples any more: the state of the last rank that had some becomes everybody's. */
+/* No rank has samples any more: all ranks take the state of the last rank that had some. */
 static ls_status take_final_state(struct ddp *ddp) {
     ls_status status = ddp_share_buffers(ddp);
     return status == LS_OK ? take_batches_tracked(ddp) : status;

@@ -1,28 +1,33 @@
-/* pipeline — a step of a network that is cut into stages, on one rank.
+/* pipeline — one rank's step of a network that is cut into stages.
  *
  *     stage 0     F0 F1 F2          B0 F3    B1       B2       B3        F, B: forward, backward of a micro-batch
  *     stage 1        F0 F1    B0 F2    B1 F3    B2       B3              1F1B, 3 stages, 4 micro-batches
  *     stage 2           F0 B0 F1 B1 F2 B2 F3 B3
  *
- *   idea  : a stage's forward takes the activations that the stage before sends, and its backward the gradient of what it has
- *           sent on. In which order is a list (schedule.h), of which each call of the driver runs what the micro-batches that
- *           are there allow: a forward needs its own; backwards come at the latest with the last one's call
- *   places: each micro-batch in flight has a frame, a buffer for its input and a place of its samples: M of them (GPipe), or
- *           P - stage (1F1B). All else is there once
- *   order : gradients add up in the order of the micro-batches, as on one device: weights and losses have the bits of
- *           accumulation there. Batch norm takes each micro-batch's statistics, and its running ones move once for each, as there
- *   tie   : of a parameter that two stages have (an embedding that is also the head), the later one's gradient goes to the owner
- *           before the owner's last backward, which adds to it; the owner updates, and sends the values back. With one
- *           micro-batch that is the order on one device; with more, parts of the sum are added in another order
- *   streams: messages on the comm stream, in the order of the list. Each waits for the passes enqueued before it, and the
- *           next pass for what has been received. A send may wait for its receiver without holding up the compute stream
- *   rows  : micro-batches may be uneven. Messages all have the rows of the first, which has most, since a stage sends while it
- *           does not know yet how many it will receive
- *   cost  : (P - 1) / (M + P - 1) of the time each stage is idle; 2 (P - 1) messages a micro-batch, of what a block puts out.
- *           With several replicas one all-reduce of the stage's gradients, which nothing hides; with ZeRO-1 a reduce-scatter
- *           of them and an all-gather of the new values, of equal slices of the stage's range
- *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
- *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
+ *   idea  : a stage's forward takes the activations that the previous stage sends, and its backward the gradient of its
+ *           own output. Their order is a list (schedule.h). Each call of the driver runs the instructions whose
+ *           micro-batches have arrived: a forward needs its own; all backwards have run at the end of the last
+ *           micro-batch's call
+ *   places: each micro-batch in flight has a frame, a buffer for its input and a place for its samples: M of them
+ *           (GPipe), or P - stage (1F1B). All other memory exists once
+ *   order : gradients are summed in the order of the micro-batches, as on one device: weights and losses have the bits
+ *           of accumulation there. Batch norm uses each micro-batch's statistics, and updates its running ones once for
+ *           each, as on one device
+ *   tie   : if two stages have a parameter (an embedding that is also the head), the later stage sends its gradient to
+ *           the owner before the owner's last backward, which adds to it; the owner updates, and sends the values back.
+ *           With one micro-batch that is the order on one device; with more, parts of the sum are added in a different
+ *           order
+ *   streams: messages are on the comm stream, in the order of the list. Each waits for the passes enqueued before it,
+ *           the next pass waits for the received data. A send may wait for its receiver without delaying the compute
+ *           stream
+ *   rows  : micro-batches may be uneven. All messages have the rows of the first, the largest, since a stage sends
+ *           before it knows how many rows it will receive
+ *   cost  : each stage is idle for (P - 1) / (M + P - 1) of the time; 2 (P - 1) messages a micro-batch, of the size of
+ *           a block's output. With several replicas one all-reduce of the stage's gradients, which does not overlap
+ *           with computation; with ZeRO-1 a reduce-scatter of gradients and an all-gather of the new values, in equal
+ *           slices of the stage's range
+ *   fails : if a stage misses its deadline, its neighbour's error names it, as in every operation. A loss that is not
+ *           finite ends the run on the last stage, before its backward; only that stage is searched for the cause */
 #include "common/base/log.h"
 #include "common/comm/values.h"
 #include "common/nn/tensor_parallel.h"
@@ -31,7 +36,7 @@
 
 /* --- messages -------------------------------------------------------------------------------------------------------- */
 
-/* Enqueues one: either may be NULL. Elements of the model's precision. */
+/* Enqueues a message. `send` or `receive` may be NULL. */
 static void exchange(struct pipeline *s, const void *send, void *receive, size_t count, ls_dtype dtype, int peer) {
     struct ddp *ddp = &s->ddp;
     ls_phase_enter(ddp->base.clocks, LS_PHASE_STAGES);
@@ -47,17 +52,17 @@ static void exchange(struct pipeline *s, const void *send, void *receive, size_t
     ls_stream_wait_event(ddp->compute, s->received);
 }
 
-/* What an instruction receives goes here. */
+/* The buffer into which an instruction receives. */
 static void *room_for(const struct pipeline *s, const struct ddp_instruction *x) {
     return x->backward ? s->dy : s->slots[x->slot].input;
 }
 
-/* To or from the stage after this one travels what this one puts out; else what it takes. */
+/* Elements of a message: of this stage's output to or from the next stage, of its input to or from the previous one. */
 static size_t elements(const struct pipeline *s, int peer) {
     return s->rows * (peer > s->stage->number ? s->output_count : s->input_count);
 }
 
-/* Before a backward of the owner: its layers only add to the gradient. */
+/* Before a backward of the owner, whose layers only add to the gradient. */
 static void begin_tied(struct pipeline *s) {
     const ls_parallel *p = &s->ddp.base;
     bool last = ls_parallel_syncs(p);
@@ -139,8 +144,8 @@ ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
     struct ls_device_batch *newest = p->batch;
     ls_status status = LS_OK;
     if (p->micro_batches != s->micro_batches)
-        return ls_fail(LS_ERR_INVALID, "a pipeline of %d micro-batches runs a step of %d", s->micro_batches,
-                       p->micro_batches);
+        return ls_fail(LS_ERR_INVALID, "a pipeline planned for %d micro-batches cannot run a step of %d",
+                       s->micro_batches, p->micro_batches);
     if (newest->index == 0) {
         s->at = 0;
         s->rows = newest->count;
@@ -154,7 +159,8 @@ ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
     return status;
 }
 
-/* The replicas' sum of the gradients, or of this one's slice; or its slice of the values, to all of them. Counted in `phase`. */
+/* Sums the gradients over the replicas, all or this one's slice, or gathers all slices of the values. Counted in
+ * `phase`. */
 static void meet_replicas(struct pipeline *s, ls_phase phase, float *all) {
     struct ddp *ddp = &s->ddp;
     ls_parallel *p = &ddp->base;
@@ -175,7 +181,7 @@ static void meet_replicas(struct pipeline *s, ls_phase phase, float *all) {
     ls_stream_wait_event(ddp->compute, s->received);
 }
 
-/* What a copy's stage has of the gradient has gone to the owner. */
+/* The stage with a copy sends its part of the gradient to the owner. */
 ls_status ddp_pipeline_reduce(ls_parallel *p) {
     struct pipeline *s = pipeline_of(p);
     if (is_reader(s)) exchange(s, tied_gradient(s), NULL, tied_count(s), LS_FP32, s->stage->tie.owner);

@@ -1,4 +1,5 @@
-/* The state of a pipeline's rank, and what its files ask of each other: pipeline.c is the step, pipeline_mode.c all else. */
+/* The state of a pipeline's rank, and the functions shared by its files: pipeline.c has the step, pipeline_mode.c the
+ * rest. */
 #ifndef DDP_PIPELINE_INTERNAL_H
 #define DDP_PIPELINE_INTERNAL_H
 
@@ -9,7 +10,7 @@
 /* A micro-batch in flight. */
 struct slot {
     ls_frame *frame;
-    void *input;   /* what the stage before has sent; NULL: the first stage */
+    void *input;   /* received from the previous stage; NULL: first stage */
     const void *y; /* in the frame */
     struct ls_device_batch *batch;
 };
@@ -24,8 +25,8 @@ struct pipeline {
     size_t list_count;
     int micro_batches, slot_count;
     struct slot *slots;
-    void *workspace, *dy;             /* dy: what the next stage has sent; NULL: the last stage */
-    float *tied_sum;                  /* the owner's: room for the other's part of the sum */
+    void *workspace, *dy;             /* dy: received from the next stage; NULL: last stage */
+    float *tied_sum;                  /* on the owner: room for the other stage's gradient */
     size_t input_count, output_count; /* of a sample */
     ls_event *passed, *received;
     /* changes from step to step */

@@ -1,7 +1,7 @@
-/* pipeline_mode — what there is of a pipeline beside its step: memory, the optimizer of a stage, answers to questions.
- *   memory: for each micro-batch in flight a frame of the stage's blocks and a buffer for its input, so M or P - stage of them;
- *           one workspace for all, since passes run one at a time. The update takes the stage's parameters; norm and
- *           infinities of all stages meet in the second group of the axis */
+/* pipeline_mode — the parts of a pipeline besides its step: memory, a stage's optimizer, queries.
+ *   memory: for each micro-batch in flight a frame of the stage's blocks and a buffer for its input, so M or P - stage
+ *           of them; one workspace for all, since passes run one at a time. The update is of the stage's parameters;
+ *           norm and infinities are reduced over all stages in the second group of the axis */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "common/nn/tensor_parallel.h"
 #include "ddp_procs/pipeline_internal.h"
 
-/* --- what is asked of the mode --------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------------------ */
 
 static const char *graph_obstacle(const ls_parallel *p) {
     (void)p;
     return "--pipeline, whose stages run several micro-batches in turn";
 }
 
-/* What this stage sends. */
+/* The bytes that this stage sends. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const struct pipeline *s = (const struct pipeline *)p;
     size_t rows = ls_parallel_rows(p, size, p->data_rank, 0), floats = s->stage->floats;
@@ -33,7 +33,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     if (s->sharded) bytes[LS_PHASE_GATHER] = floats * sizeof(float);
 }
 
-/* In the frame of the micro-batch whose loss it was: what came from the stage before, or this one's own. */
+/* Searches the frame of the micro-batch with that loss: the input from the previous stage, and this stage's own. */
 static ls_status find_nonfinite(ls_parallel *p, char *place, size_t capacity) {
     const struct pipeline *s = pipeline_of(p);
     int slot = 0;
@@ -50,7 +50,7 @@ static ls_status find_nonfinite(ls_parallel *p, char *place, size_t capacity) {
     return LS_OK;
 }
 
-/* Buffers as the first replica's stages have them. */
+/* An evaluation uses the buffers of the first replica's stages. */
 static ls_status before_evaluation(ls_parallel *p) {
     ls_status status = ddp_stage_share_buffers(pipeline_of(p)->stage);
     ddp_of(p)->buffers_changed = true;
@@ -90,7 +90,7 @@ static ls_status alloc_slots(struct pipeline *s, const ddp_options *options) {
     size_t element = ls_dtype_nbytes(ls_model_precision(p->model));
     ls_status status = LS_OK;
     s->slots = calloc((size_t)s->slot_count, sizeof *s->slots);
-    if (!s->slots) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a pipeline");
+    if (!s->slots) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a pipeline");
     for (int i = 0; status == LS_OK && i < s->slot_count; i++) status = alloc_slot(s, &s->slots[i], options->max_batch);
     if (status == LS_OK && !ddp_stage_is_last(s->stage))
         status = ls_device_alloc(device_of(s), LS_MEMORY_ACTIVATION, options->max_batch * s->output_count * element,
@@ -98,11 +98,12 @@ static ls_status alloc_slots(struct pipeline *s, const ddp_options *options) {
     if (status == LS_OK && is_owner(s))
         status = ls_device_alloc(device_of(s), LS_MEMORY_GRADIENT, tied_count(s) * sizeof(float), "a shared gradient",
                                  (void **)&s->tied_sum);
-    /* where the host is ahead, one more micro-batch arrives meanwhile */
+    /* if the host runs ahead, one more micro-batch is being copied */
     return status == LS_OK ? ls_parallel_add_places(p, s->slot_count + ls_device_runs_behind(device_of(s))) : status;
 }
 
-/* What of parameter p this rank updates: all of what its stage has, but of a copy nothing; or what lies in its slice. */
+/* The part of parameter p that this rank updates: all of a parameter of its stage, or with sharded state the part in
+ * its slice; nothing of a copy. */
 static ls_optimizer_range find_own(const struct pipeline *s, size_t p) {
     const ls_parallel *base = &s->ddp.base;
     const struct ls_tensor *tensor = ls_model_parameter(base->model, p);
@@ -124,7 +125,7 @@ static ls_status create_optimizer(struct pipeline *s, const ddp_options *options
     ls_parallel *p = &s->ddp.base;
     size_t count = ls_model_parameter_count(p->model);
     ls_optimizer_range *own = calloc(count + 1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's part of an optimizer");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage's part of an optimizer");
     for (size_t i = 0; i < count; i++) own[i] = find_own(s, i);
     ls_comm *group = s->sharded ? options->shards : options->stages;
     ls_status status = ls_optimizer_create_of(&p->optimizer, device_of(s), own, count, group, &options->optimizer);
@@ -132,12 +133,12 @@ static ls_status create_optimizer(struct pipeline *s, const ddp_options *options
     return status == LS_OK ? ls_optimizer_share_norm(p->optimizer, p->model) : status;
 }
 
-/* The first stage has most. */
+/* The first stage has the most micro-batches in flight. */
 ls_status ddp_pipeline_check(const ddp_schedule *schedule) {
     int most = LS_MOST_BATCH_PLACES - 1, in_flight = ddp_schedule_in_flight(schedule, 0);
     if (in_flight <= most) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--schedule %s: %d micro-batches would be in flight on the first stage; there is room for %d%s",
+                   "--schedule %s: %d micro-batches would be in flight on the first stage, which has room for %d%s",
                    ddp_schedule_names[schedule->kind], in_flight, most,
                    schedule->kind == DDP_GPIPE ? " (1f1b has one for each stage)" : "");
 }
@@ -151,7 +152,7 @@ static ls_status plan(struct pipeline *s, const ddp_options *options) {
     s->slot_count = ddp_schedule_in_flight(&schedule, s->stage->number);
     s->list_count = 2 * (size_t)options->micro_batches;
     s->list = calloc(s->list_count + 1, sizeof *s->list);
-    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a schedule");
+    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a schedule");
     ddp_schedule_list(&schedule, s->stage->number, s->list);
     s->input_count = ls_shape_count(ls_network_block_input(network, s->stage->blocks.first));
     if (!ddp_stage_is_last(s->stage))

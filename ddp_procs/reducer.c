@@ -1,22 +1,21 @@
 /* reducer — from "this gradient is ready" to "the average of all ranks is in its place".
- *   terms : slot = a gradient's place in its bucket; a bucket is complete when all of its slots are ready. When its
- *           all-reduce is launched, and who waits for it: reducer_launch.c
+ *   terms : slot = a gradient's place in its bucket; a bucket is complete when all of its slots are ready.
+ *           reducer_launch.c describes when its all-reduce is launched, and what waits for it
  *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W,
- *           while it is still in the cache where the host runs the device's work (CPU devices), over a full bucket in
- *           one launch where the device runs behind (GPUs)
+ *           while it is still in the cache if the host runs the device's work (CPU devices), or over a full bucket in
+ *           one launch if the device runs behind the host (GPUs)
  *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of
  *           buckets, the first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two
  *           both are exact
  *   halves: with --compress, PyTorch's fp16_compress_hook (docs/pytorch.md#compressed-gradients), or the same in bf16.
- *           A bucket that is ready is rounded to halves; these are divided by W in half precision, added, and widened
- *           back into the slots; on one rank too, as the hook does. All of it on the comm stream, so that backward goes
- *           on meanwhile. What is too large for a half is infinite on all ranks, and with loss scaling all of them skip
- *           the step; what is too small is 0.
- *           cost: half the bytes on the way; 12 bytes of memory traffic per parameter for the two casts, in place of 8
- *           for the factor 1/W; memory for the halves
+ *           A complete bucket is converted to half precision, divided by W, summed, and widened back into the slots; on
+ *           one rank too, as the hook does. All of this is on the comm stream, so that backward continues. A value that
+ *           overflows is infinite on all ranks, and with loss scaling all of them skip the step; one that underflows is
+ *           0. cost: half the bytes are sent; 12 bytes of memory traffic per parameter for the two casts, in place of 8
+ *           for the factor 1/W; memory for the half-precision copies
  *   unused: with find_unused, parameters that backward has not reported are ready when it ends (reducer_unused.c)
- *   fails : otherwise a parameter without a gradient keeps its bucket and all later ones from being launched;
- *           ddp_reducer_finish names it, in the same step (PyTorch tells at the next forward) */
+ *   fails : without find_unused a parameter without a gradient keeps its bucket and all later ones from being launched;
+ *           ddp_reducer_finish reports it in the same step (PyTorch at the next forward) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,7 @@ static ls_status all_reduce(void *comm, size_t bucket, ls_stream *stream, void *
     return ls_comm_all_reduce(comm, stream, values, count, dtype, LS_REDUCE_SUM);
 }
 
-/* The bucket's average by way of halves. */
+/* Averages the bucket in half precision. */
 static void average_compressed(ddp_reducer *r, const struct bucket *bucket) {
     ls_dtype half = r->options.compress;
     float world_size = (float)ls_comm_world_size(r->comm);
@@ -74,8 +73,8 @@ void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
                                                     bucket->data, bucket->count, LS_FP32));
 }
 
-/* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
- * when there are some. */
+/* Applies the factor 1/W to a gradient, or to a bucket, whose padding stays zero. With compress the half-precision copy
+ * is divided later. */
 static void average(ddp_reducer *r, float *gradients, size_t count) {
     int world_size = ls_comm_world_size(r->comm);
     if (world_size == 1 || ddp_reducer_compresses(r)) return;
@@ -109,7 +108,7 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     return LS_OK;
 }
 
-/* find_unused, after backward: last parameters first, as backward would. */
+/* For find_unused, after backward: last parameters first, as in backward. */
 static void mark_rest_ready(ddp_reducer *r) {
     for (size_t p = r->parameter_count; p > 0; p--) {
         if (!r->is_ready[p - 1]) mark_ready(r, p - 1);
@@ -129,12 +128,10 @@ static ls_status report_missing(const ddp_reducer *r) {
     }
     size_t first = r->launched;
     while (r->buckets[first].pending_count == 0) first++;
-    return ls_fail(
-        LS_ERR_INVALID,
-        "this step's reduction cannot finish: %zu parameters got no gradient:%s; bucket %zu of %zu waits for "
-        "them, and all after it. Every parameter must take part in the loss, or be allowed not to by "
-        "--find-unused, which costs a small all-reduce a step and some overlap",
-        missing, names, first + 1, r->bucket_count);
+    return ls_fail(LS_ERR_INVALID,
+                   "%zu parameters got no gradient:%s; bucket %zu of %zu and all after it wait for them. Let every "
+                   "parameter take part in the loss, or give --find-unused",
+                   missing, names, first + 1, r->bucket_count);
 }
 
 ls_status ddp_reducer_finish(ddp_reducer *r) {
@@ -155,7 +152,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
                              const ddp_reducer_options *options) {
     *out = NULL;
     ddp_reducer *r = calloc(1, sizeof *r);
-    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the reducer");
     r->comm = comm;
     r->model = model;
     r->device = ls_model_device(model);
@@ -180,7 +177,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->is_unused = calloc(r->parameter_count, sizeof *r->is_unused);
     ls_status status = LS_OK;
     if (!r->nbytes || !r->bucket_of || !r->is_ready || !r->ready_order || !r->is_used || !r->used_by || !r->is_unused) {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the reducer");
     }
     for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
         r->nbytes[p] = ls_model_parameter(model, p)->count * sizeof(float);

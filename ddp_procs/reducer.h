@@ -14,72 +14,73 @@
 
 typedef struct ddp_reducer ddp_reducer;
 
-/* Enqueues the sum over all ranks of a full bucket, or of what travels in its place: of all values where they are
- * (ls_comm_all_reduce), or of those of this rank's slice, for its owner. */
+/* Enqueues the sum over all ranks of a full bucket, or of its compressed copy: of all values in place (all-reduce), or
+ * of each rank's slice (reduce-scatter). */
 typedef ls_status (*ddp_reduce_fn)(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                    ls_dtype dtype);
 
-/* Says where each of the buckets begins, or how many bytes travel of it (bucket.at, bucket.sent_nbytes, reducer_internal.h). */
+/* Sets each bucket's offset, or the bytes sent of it (bucket.at, bucket.sent_nbytes, reducer_internal.h). */
 struct bucket;
 typedef ls_status (*ddp_place_fn)(void *context, const ddp_reducer *reducer, struct bucket *buckets, size_t count);
 
 typedef struct ddp_reducer_options {
     double bucket_cap_mb;   /* MiB, > 0 */
-    double first_bucket_mb; /* the first bucket's limit, if bucket_cap_mb is not less; 0: PyTorch's 1 MiB */
-    bool overlap;           /* false: all-reduces come behind the whole backward */
+    double first_bucket_mb; /* the first bucket's limit, unless bucket_cap_mb is less; 0: PyTorch's 1 MiB */
+    bool overlap;           /* false: all-reduces start after the whole backward */
     bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
-    ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
-    /* of a full bucket; NULL: ls_comm_all_reduce. One that sums the rank's own slice only needs `sliced`, and an update of
-     * slices (sharded.c). Its bytes count in `phase` */
+    ls_dtype compress;      /* gradients are sent as LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
+    /* reduces a full bucket; NULL: ls_comm_all_reduce. A function that sums only the rank's own slice needs `sliced`,
+     * and an optimizer over slices (sharded.c). Its bytes are counted in `phase` */
     ddp_reduce_fn reduce;
     ls_phase phase;
-    ddp_place_fn place; /* NULL: one behind the other; other places are for buckets that stay (sharded_gradients.c) */
-    void *context;      /* of both */
+    ddp_place_fn
+        place;     /* NULL: consecutive; other offsets only for buckets that are never rebuilt (sharded_gradients.c) */
+    void *context; /* of both */
     /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, as by
-     * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
+     * ls_parameters_widen_slots, and buckets are never rebuilt (they follow the order of definition, as with
      * find_unused) */
     bool sliced;
     bool by_block;      /* with `sliced`: a bucket for each block of the network, whatever its size */
-    bool each_backward; /* gradients travel with each, since they are kept nowhere: there is no no_sync */
+    bool each_backward; /* every backward is reduced, since gradients are not kept; no_sync is not possible */
 } ddp_reducer_options;
 
-/* Places all gradients of the model in one bucket (find_unused, sliced: in buckets that stay) and hooks into its backward.
- * Collective. Everything is borrowed until destroy. */
+/* Places all gradients of the model in one bucket (find_unused, sliced: in their final buckets) and hooks into its
+ * backward. Collective. Everything is borrowed until destroy. */
 ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, struct ls_phase_clock *clock,
                              const ddp_reducer_options *options);
 void ddp_reducer_destroy(ddp_reducer *reducer);
 
-/* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a
- * reduced backward, buckets that may change are assigned anew in the order in which the gradients were ready (rank 0's
- * order counts).
- * `samples` of this rank: with 0 samples backward reports gradients of zero, which find_unused does not count as use.
+/* Arms the reducer for the next backward; `sync` false: gradients stay local (no_sync). The first call after a reduced
+ * backward rebuilds the buckets, unless they are final, in the order in which the gradients became ready on rank 0.
+ * `samples` of this rank: with 0 samples backward reports zero gradients, which find_unused does not count as use.
  * Collective. */
 ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync, size_t samples);
 
-/* After backward: enqueues what is left and makes the compute stream wait for all buckets. LS_ERR_INVALID names the
- * parameters that got no gradient; with find_unused they are allowed, and the host waits for all buckets. */
+/* After backward: launches the remaining buckets and makes the compute stream wait for all of them. LS_ERR_INVALID
+ * names the parameters that got no gradient; with find_unused they are allowed, and the host waits for all buckets. */
 ls_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* unused[p]: no rank has used parameter p in the step that ddp_reducer_finish has ended; the optimizer leaves it alone.
+/* unused[p]: no rank has used parameter p in the step that ddp_reducer_finish has ended; the optimizer must skip it.
  * NULL: every parameter was used, or find_unused is off. */
 const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 
-/* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
- * parameter's index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has
- * been finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. Buckets
- * that stay do not depend on it; a count above 0 still says that the first reduced backward is over. */
+/* State for checkpoints: the order in which the gradients of the first reduced backward became ready, each parameter's
+ * index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has finished. Until
+ * the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. Final buckets do not depend
+ * on it; a count above 0 still means that the first reduced backward is over. */
 size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
 
-/* Restores that order, before the first step: the reducer then goes on as the saved one would have, bit for bit. Every
- * rank passes the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for
- * numbers that are no order of this model's parameters. Host-blocking. */
+/* Restores that order, before the first step: the reducer then continues as the saved one would have, bit for bit.
+ * Every rank passes the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line,
+ * unless the numbers are a permutation of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
-/* Bytes of all buckets as they travel; unless `place` says something else, each gradient padded to its slot, in the type of
+/* Bytes sent of all buckets: unless `place` sets others, each gradient padded to its slot, in the type of
  * `compress`. */
 size_t ddp_reducer_sent_nbytes(const ddp_reducer *reducer);
 
-/* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */
+/* Fills in the reducer's part of a trace's description: the bucket limits, and whether reduction overlaps with
+ * backward. */
 void ddp_reducer_describe(const ddp_reducer *reducer, struct ls_trace_about *about);
 
 #endif

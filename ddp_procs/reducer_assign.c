@@ -1,14 +1,16 @@
-/* reducer_assign — which bucket each gradient lies in.
+/* reducer_assign — which gradient is in which bucket.
  *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready. Before
- *           the next backward that communicates they are assigned anew, once, in rank 0's order, which all ranks take
- *           (docs/pytorch.md#buckets). With find_unused the order may be another one each time, and where ranks own slices of the
- *           buckets the owners must not change: buckets are cut from the order of definition at the start, and launched last
- *           to first
- *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
- *           memory once (and may take turns with it, if they stay: sharded_gradients.c). With compress each bucket has halves beside it, laid out alike
- *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
- *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
- *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the
+ *           the next backward that communicates they are assigned again, once, in rank 0's order, on all ranks
+ *           (docs/pytorch.md#buckets). With find_unused the order may differ in each step, and if ranks own slices of
+ *           the buckets the owners must not change: then buckets are assigned at the start in the order of definition,
+ *           and launched last to first
+ *   memory: all buckets together have the same number of floats, however the gradients are assigned: their memory is
+ *           allocated once (and may be shared in turn if the assignment is final: sharded_gradients.c). With compress
+ *           each bucket has a half-precision copy with the same layout
+ *   resume: later steps need only the order from the first step. A reducer that is created with an order begins as if
+ *           it had run that step: with the buckets that follow from it, and the rounding of later steps (reducer.c,
+ *           order)
+ *   cost  : at most twice in a run (at the start, and when buckets are assigned again), a copy of all gradients to the
  *           host and back */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static void destroy_buckets(struct bucket *buckets, size_t count) {
 
 void ddp_reducer_destroy_buckets(ddp_reducer *r) { destroy_buckets(r->buckets, r->bucket_count); }
 
-/* Whole cache lines; for slices, in each rank's as many. */
+/* Whole cache lines; for slices, the same number for each rank. */
 static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
     size_t count = ls_model_parameter(r->model, parameter)->count;
     return (count + r->slot_unit - 1) / r->slot_unit * r->slot_unit;
@@ -34,7 +36,7 @@ static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
 
 static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
-    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
+    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for buckets");
     const size_t *parameter = plan->parameters;
     size_t at = 0;
     for (size_t b = 0; status == LS_OK && b < plan->bucket_count; at += buckets[b++].count) {
@@ -59,7 +61,7 @@ static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struc
     return status;
 }
 
-/* Once in a run. */
+/* Called once in a run. */
 static ls_status alloc_memory(ddp_reducer *r, const struct bucket *buckets, size_t bucket_count) {
     size_t count = 0;
     for (size_t b = 0; b < bucket_count; b++) {
@@ -79,19 +81,20 @@ size_t ddp_reducer_sent_nbytes(const ddp_reducer *r) {
     return nbytes;
 }
 
-/* Where what travels for the floats at `slot` lies. */
+/* The half-precision copy of the floats at `slot`. */
 static void *half_of(const ddp_reducer *r, const float *slot) {
     if (!r->half_memory) return NULL;
     return (char *)r->half_memory + (size_t)(slot - r->memory) * ls_dtype_nbytes(r->options.compress);
 }
 
 /* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the
- * contents go through the host's, which no device pays for. */
+ * contents are copied through host memory, which is not charged to a device. */
 static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
     bool computes =
         ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
     float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory;
-    if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
+    if (!contents)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to move %zu bytes of gradients", r->memory_nbytes);
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; b < plan->bucket_count; b++) {
         float *slot = buckets[b].data = r->memory + buckets[b].at;
@@ -110,7 +113,7 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
     return status;
 }
 
-/* Replaces the present assignment by `plan`. */
+/* Replaces the current assignment by `plan`. */
 static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets;
     ls_status status = create_buckets(&buckets, r, plan);
@@ -153,12 +156,12 @@ static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limi
     return status;
 }
 
-/* A bucket for each block: its limit is what the block has. */
+/* A bucket for each block: its limit is the size of the block's gradients. */
 static ls_status assign_blocks(ddp_reducer *r) {
     const int *block_of = ls_model_tensors(r->model)->block_of;
     size_t *limits = calloc(r->parameter_count + 1, sizeof *limits), count = 0;
     struct ddp_buckets plan = {0};
-    if (!limits) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (!limits) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of buckets");
     for (size_t p = 0; p < r->parameter_count; p++) {
         count += p == 0 || block_of[p] != block_of[p - 1];
         limits[count - 1] += r->nbytes[p];
@@ -196,17 +199,19 @@ size_t ddp_reducer_get_order(const ddp_reducer *r, const int64_t **order) {
 /* Whether `order` names each of the model's parameters once. */
 static ls_status check_order(const ddp_reducer *r, const int64_t *order, size_t count) {
     bool *named = calloc(r->parameter_count, sizeof *named);
-    ls_status status = named ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of the gradients");
+    ls_status status =
+        named ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the order of the gradients");
     if (status == LS_OK && count != r->parameter_count) {
-        status = ls_fail(LS_ERR_INVALID, "an order of %zu gradients cannot be that of %zu parameters", count,
+        status = ls_fail(LS_ERR_INVALID,
+                         "invalid gradient order: found %zu entries, expected one for each of %zu parameters", count,
                          r->parameter_count);
     }
     for (size_t i = 0; status == LS_OK && i < count; i++) {
-        bool is_one = order[i] >= 0 && order[i] < (int64_t)count;
-        if (!is_one || named[order[i]]) {
+        bool in_range = order[i] >= 0 && order[i] < (int64_t)count;
+        if (!in_range || named[order[i]]) {
             status = ls_fail(LS_ERR_INVALID,
-                             "the order of the gradients is none: its number %zu is %" PRId64 ", %s of %zu parameters",
-                             i, order[i], is_one ? "for the second time, and one" : "which is none", count);
+                             "invalid gradient order: entry %zu is %" PRId64 "; expected each of 0..%zu once", i,
+                             order[i], count - 1);
         } else {
             named[order[i]] = true;
         }
@@ -219,7 +224,7 @@ ls_status ddp_reducer_set_order(ddp_reducer *r, const int64_t *order, size_t cou
     if (count == 0) return LS_OK;
     ls_status status = check_order(r, order, count);
     if (status == LS_OK && r->reduced_once) {
-        status = ls_fail(LS_ERR_INVALID, "the order of the gradients comes too late: this run has one of its own");
+        status = ls_fail(LS_ERR_INVALID, "the gradient order was set too late: this run already has its own");
     }
     if (status == LS_OK && !r->buckets_stay) status = assign(r, order, bucket_limits(r), false);
     if (status != LS_OK) return status;

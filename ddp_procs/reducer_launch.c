@@ -1,14 +1,13 @@
-/* reducer_launch — when a bucket is reduced, and who waits for whom.
- *   idea  : a complete bucket is ready as soon as the compute stream has come to its last gradient: the event `ready`.
- *           Its all-reduce runs on the comm stream behind that event, and behind nothing else, so backward goes on
- *           meanwhile. What comes behind backward, on the compute stream, waits until the average has replaced the
- *           gradients: the event `reduced`
- *   order : buckets are launched in their order, which is the same on all ranks, since a rank's k-th all-reduce meets
- *           the others' k-th. A bucket that is complete before its turn waits for those in front of it
- *   none  : without overlap the host launches nothing before backward has ended, and every all-reduce is behind the
- *           whole of it
- *   cost  : a bucket has two events and two waits; the host waits for nothing
- *   fails : a wait that is left out is a race. Where streams run inline the bits are right all the same */
+/* reducer_launch — when a bucket is reduced, and what waits for what.
+ *   idea  : a complete bucket is ready as soon as the compute stream has reached its last gradient: the event `ready`.
+ *           Its all-reduce runs on the comm stream and waits only for that event, so backward continues. Work after
+ *           backward on the compute stream waits until the average has replaced the gradients: the event `reduced`
+ *   order : buckets are launched in their order, which is the same on all ranks, since a rank's k-th all-reduce is
+ *           matched with the others' k-th. A bucket that is complete before its turn waits for those before it
+ *   none  : without overlap the host launches no bucket before backward has ended, and every all-reduce waits for all
+ *           of backward
+ *   cost  : a bucket has two events and two waits; the host does not wait
+ *   fails : a missing wait is a race. If streams run inline, the bits are correct nevertheless */
 #include "ddp_procs/reducer_internal.h"
 
 /* The bucket's all-reduce, between the two events. */
@@ -33,7 +32,7 @@ void ddp_reducer_bucket_complete(ddp_reducer *r, struct bucket *bucket) {
 }
 
 void ddp_reducer_await_buckets(ddp_reducer *r) {
-    /* where the host is ahead of the device it is not enough that the all-reduces are enqueued late */
+    /* if the host runs ahead of the device, enqueueing the all-reduces late is not enough */
     for (size_t b = r->launched; b < r->bucket_count && !r->options.overlap; b++) {
         ls_event_record(r->buckets[b].ready, r->compute);
     }

@@ -1,9 +1,9 @@
 /* reducer_unused — which parameters no rank has used in a step: --find-unused (docs/pytorch.md#unused-parameters).
- *   idea  : when backward ends, parameters that it has not reported count as ready, with gradients of zero (or what
- *           no_sync has left). Their buckets wait until then, so there is less overlap. After the buckets, the ranks
- *           add up how many of them have used each parameter. Those that no rank has used are left alone by the
- *           optimizer, as PyTorch leaves a gradient of None. PyTorch finds out before backward, from its graph; here
- *           there is none. The buckets keep the order of the definition, since that of readiness may change from step
+ *   idea  : when backward ends, parameters that it has not reported count as ready, with gradients of zero (or those
+ *           left by no_sync). Their buckets wait until then, so there is less overlap. After the buckets, the ranks sum
+ *           how many of them have used each parameter. The optimizer skips parameters that no rank has used, as
+ *           PyTorch's skips a gradient of None. PyTorch finds them before backward, from its autograd graph, which does
+ *           not exist here. The buckets keep the order of definition, since the order of readiness may change from step
  *           to step
  *   cost  : 4 bytes more per parameter and step, in an all-reduce for which the host waits */
 #include <string.h>
@@ -11,18 +11,17 @@
 #include "common/base/log.h"
 #include "ddp_procs/reducer_internal.h"
 
-/* Steps in which every rank uses every parameter, before find_unused is called a waste. */
+/* Steps in which every rank uses every parameter, before a warning that find_unused is not needed. */
 enum { STEPS_UNTIL_WASTE = 10 };
 
-static void note_waste(ddp_reducer *r, bool all_used) {
+static void warn_if_unneeded(ddp_reducer *r, bool all_used) {
     if (r->wasted_steps < 0) return;
     r->wasted_steps = all_used ? r->wasted_steps + 1 : -1;
     if (r->wasted_steps < STEPS_UNTIL_WASTE) return;
     r->wasted_steps = -1;
     if (ls_comm_rank(r->comm) != 0) return;
-    ls_warn(
-        "in the first %d steps all parameters were used on all ranks: without --find-unused the steps take less time",
-        STEPS_UNTIL_WASTE);
+    ls_warn("all parameters were used on all ranks in the first %d steps: leave --find-unused out to shorten the steps",
+            STEPS_UNTIL_WASTE);
 }
 
 ls_status ddp_reducer_share_used(ddp_reducer *r) {
@@ -38,7 +37,7 @@ ls_status ddp_reducer_share_used(ddp_reducer *r) {
         r->any_unused = r->any_unused || r->is_unused[p];
         all_used = all_used && r->used_by[p] == ls_comm_world_size(r->comm);
     }
-    note_waste(r, all_used);
+    warn_if_unneeded(r, all_used);
     memset(r->is_used, 0, r->parameter_count * sizeof *r->is_used);
     return LS_OK;
 }

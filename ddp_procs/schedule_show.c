@@ -10,7 +10,7 @@ enum { FORWARD = 1, BACKWARD = 2, COLUMNS = 100 }; /* a column is the time of a 
 
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
-/* Why the lists do not run through: for a deadlock, what each stage waits for. */
+/* Why the lists do not run to the end: for a deadlock, what each stage waits for. */
 static void print_outcome(const struct ddp_instruction *lists, int count, int stages, const ddp_simulated *simulated,
                           FILE *file) {
     static const char *const outcomes[] = {[DDP_RUNS_THROUGH] = "every stage ends",
@@ -60,7 +60,7 @@ static void print_lists(const ddp_schedule *schedule, const struct ddp_instructi
     }
 }
 
-/* A forward pass is the last digit of its micro-batch, a backward pass the same behind a b. */
+/* A forward pass is the last digit of its micro-batch, a backward pass the same after a b. */
 static void draw(char row[COLUMNS + 1], const struct ddp_instruction *list, const double *begins, int count) {
     memset(row, '.', COLUMNS);
     row[COLUMNS] = '\0';
@@ -113,7 +113,7 @@ static ls_status simulate_and_print(const ddp_schedule *schedule, const struct d
 ls_status ddp_schedule_show(const ddp_schedule *schedule, FILE *file) {
     const size_t count = 2 * (size_t)schedule->micro_batches;
     struct ddp_instruction *lists = calloc((size_t)schedule->stages * count, sizeof *lists);
-    if (!lists) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the lists of %d stages", schedule->stages);
+    if (!lists) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the lists of %d stages", schedule->stages);
     for (int s = 0; s < schedule->stages; s++) ddp_schedule_list(schedule, s, lists + (size_t)s * count);
     ls_status status = simulate_and_print(schedule, lists, file);
     free(lists);

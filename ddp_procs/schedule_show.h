@@ -1,4 +1,4 @@
-/* Prints a schedule: what --show-schedule of ddp_train answers. */
+/* Prints a schedule (--show-schedule of ddp_train). */
 #ifndef DDP_SCHEDULE_SHOW_H
 #define DDP_SCHEDULE_SHOW_H
 
@@ -7,8 +7,9 @@
 #include "common/base/status.h"
 #include "ddp_procs/schedule.h"
 
-/* Idle share, micro-batches in flight, and whether sends that block end; each stage's list; and a picture of the first moments of
- * a step whose backward passes take twice as long as its forward passes. All is simulated, and the lists may be wrong. */
+/* Prints the idle share, the micro-batches in flight, and whether blocking sends terminate; each stage's list; and a
+ * timeline of the beginning of a step whose backward passes take twice as long as its forward passes. Everything is
+ * simulated; the lists may be wrong (lab 21). */
 ls_status ddp_schedule_show(const ddp_schedule *schedule, FILE *file);
 
 #endif

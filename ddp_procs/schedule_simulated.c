@@ -1,13 +1,14 @@
 /* schedule_simulated — runs the lists of a pipeline's stages in simulated time.
  *   idea  : each stage has a clock, and is at some point of its list: it receives for an instruction, runs it, or sends
- *           its result. A link between two neighbours, one for each direction, is a list of the messages that its sender
- *           has posted and of those that its receiver has asked for, with the time of both. A stage goes on as far as
- *           others let it; then the next stage does, until none can. Which one goes first does not matter, since a clock
- *           takes the latest time of what it waited for
- *   waits : for message k of a link a receiver waits until it is posted; its sender until message k - link_holds is
- *           asked for, which has made room. A stage that exchanges posts and asks at the same time, then waits for both
+ *           its result. A link between two neighbours, one for each direction, is a list of the messages that its
+ *           sender has posted and of those that its receiver has asked for, with the time of both. A stage proceeds
+ *           until it has to wait for another; then the next stage does, until none can. Their order does not matter,
+ *           since a clock takes the latest time of all that the stage waited for
+ *   waits : for message k of a link the receiver waits until it is posted; the sender until message k - link_holds is
+ *           asked for, which frees its space. A stage that exchanges posts and asks at the same time, then waits for
+ *           both
  *   cost  : time and memory of P x M
- *   fails : when no stage can go on and not all have ended they wait for each other */
+ *   fails : a deadlock: no stage can proceed, and not all have ended */
 #include "ddp_procs/schedule_simulated.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ struct message {
     bool backward, exchanged;
 };
 
-/* One direction between two neighbours. Its last message posted is its sender's present one, and likewise at the other end. */
+/* One direction between two neighbours. The last message posted is its sender's current one, and likewise at the other
+ * end. */
 struct link {
     int posted, asked_for;
     struct message *messages;
@@ -42,7 +44,7 @@ struct run {
     struct link links[DDP_MOST_STAGES][2]; /* between stages s and s + 1; [0]: to s + 1, [1]: to s */
 };
 
-/* NULL, and the outcome, where they are no neighbours. */
+/* NULL, and the outcome is set, if they are not neighbours. */
 static struct link *link_of(struct run *run, int from, int to) {
     bool exists =
         (to - from == 1 || from - to == 1) && from >= 0 && to >= 0 && from < run->stage_count && to < run->stage_count;
@@ -50,7 +52,7 @@ static struct link *link_of(struct run *run, int from, int to) {
     return exists ? &run->links[from < to ? from : to][from > to] : NULL;
 }
 
-static void ask(struct link *link, double now) {
+static void post_request(struct link *link, double now) {
     if (link) link->messages[link->asked_for++].asked_for_at = now;
 }
 
@@ -63,7 +65,7 @@ static void post(struct link *link, const struct ddp_instruction *x, double now)
     message->exchanged = x->exchanges;
 }
 
-/* Whether the message that was asked for last, for x, is there; *clock is then not before it was posted. */
+/* Whether the message that was asked for last, for x, has been posted; *clock is then at least the time of that. */
 static bool has_arrived(struct run *run, const struct link *link, const struct ddp_instruction *x, bool exchanged,
                         double *clock) {
     const struct message *message = &link->messages[link->asked_for - 1];
@@ -74,7 +76,7 @@ static bool has_arrived(struct run *run, const struct link *link, const struct d
     return true;
 }
 
-/* Whether the link has room for the message that was posted last; *clock is then not before it had. */
+/* Whether the link has space for the message that was posted last; *clock is then at least the time since when. */
 static bool has_left(const struct run *run, const struct link *link, double *clock) {
     if (link->posted <= run->how->link_holds) return true;
     double made_room = link->messages[link->posted - 1 - run->how->link_holds].asked_for_at;
@@ -82,13 +84,13 @@ static bool has_left(const struct run *run, const struct link *link, double *clo
     return made_room != NOT_YET;
 }
 
-/* These three take a step of instruction x: true, where something has changed. */
+/* These three functions advance instruction x; true if the state has changed. */
 static bool receive(struct run *run, int s, const struct ddp_instruction *x) {
     struct stage *stage = &run->stages[s];
     struct link *in = x->from == DDP_NO_STAGE ? NULL : link_of(run, x->from, s);
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (in && !stage->waits) {
-        ask(in, stage->clock);
+        post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (in && !has_arrived(run, in, x, false, &stage->clock)) return false;
@@ -117,7 +119,7 @@ static bool send(struct run *run, int s, const struct ddp_instruction *x) {
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (out && !stage->waits) {
         post(out, x, stage->clock);
-        if (in) ask(in, stage->clock);
+        if (in) post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (out && !has_left(run, out, &stage->clock)) return false;
@@ -149,7 +151,7 @@ static void run_all(struct run *run) {
 
 /* --- the result ----------------------------------------------------------------------------------------------------- */
 
-/* Of a list alone, whatever becomes of it. */
+/* Computed from a list alone, whether or not it runs to the end. */
 static int most_stored(const struct ddp_instruction *list, int count) {
     int stored = 0, most = 0;
     for (int i = 0; i < count; i++) {
@@ -177,7 +179,7 @@ ls_status ddp_simulate(ddp_simulated *out, const struct ddp_instruction *lists, 
     if (!messages || !out->begins) {
         free(messages);
         ddp_simulated_free(out);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to simulate %zu stages and %zu micro-batches", stages,
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to simulate %zu stages and %zu micro-batches", stages,
                        instructions / 2);
     }
     for (size_t i = 0; i < 2 * stages * instructions; i++)

@@ -1,4 +1,4 @@
-/* What becomes of the lists of a pipeline's stages when they are run: time passes in a simulation, event by event.
+/* An event-driven simulation that runs the instruction lists of a pipeline's stages.
  *
  *     double forward[] = {1, 1}, backward[] = {2, 2};
  *     struct ddp_simulation how = {&schedule, forward, backward, DDP_ANY_NUMBER};
@@ -7,7 +7,7 @@
  *     if (status == LS_OK && simulated.outcome == DDP_RUNS_THROUGH) printf("%g\n", simulated.makespan);
  *     ddp_simulated_free(&simulated);
  *
- * Lists are taken as they are, right or wrong. Times have any unit, the same one. One thread for each struct. */
+ * Lists may be right or wrong. All times have the same unit, any. One thread for each struct. */
 #ifndef DDP_SCHEDULE_SIMULATED_H
 #define DDP_SCHEDULE_SIMULATED_H
 
@@ -19,10 +19,11 @@
 enum { DDP_ANY_NUMBER = INT_MAX };
 
 struct ddp_simulation {
-    const ddp_schedule *schedule;     /* read for the numbers of stages and of micro-batches */
-    const double *forward, *backward; /* what a pass takes, stage by stage, > 0; messages take no time */
-    int link_holds; /* messages that are on the way from one stage to a neighbour before a send blocks its stage; 0: each
-                     * send blocks until it is received, as ls_comm_send may */
+    const ddp_schedule *schedule;     /* only the numbers of stages and of micro-batches are used */
+    const double *forward, *backward; /* duration of a pass, per stage, > 0; messages take no time */
+    /* unreceived messages from one stage to a neighbour before the next send blocks; 0: each send blocks until it is
+     * received, as ls_comm_send may */
+    int link_holds;
 };
 
 typedef enum ddp_outcome {
@@ -36,12 +37,12 @@ typedef enum ddp_doing { DDP_RECEIVES, DDP_RUNS, DDP_SENDS } ddp_doing;
 
 typedef struct ddp_simulated {
     ddp_outcome outcome;
-    double makespan;   /* until the last stage that can has ended */
+    double makespan;   /* until the last stage ends that can */
     double idle_share; /* of all stages' time */
     struct ddp_simulated_stage {
-        int done;        /* instructions that are over; 2 M: all */
-        ddp_doing doing; /* of instruction `done`, where not all are over */
-        int stored;      /* micro-batches whose activations it holds at the same time, at most */
+        int done;        /* finished instructions; 2 M: all */
+        ddp_doing doing; /* of instruction `done`, unless all are finished */
+        int stored;      /* the most micro-batches whose activations it holds at the same time */
         double busy;     /* time in passes */
     } stages[DDP_MOST_STAGES];
     double *begins; /* when instruction i of stage s begins: [2 M s + i]; below 0: never */

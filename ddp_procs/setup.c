@@ -1,7 +1,7 @@
-/* setup — what a rank builds, in which order, and takes down.
- *   order : what needs no other rank; the ranks compare what they were told; each opens what is its own; they compare their
- *           data; the groups form; then what trains in them
- *   fails : a rank that fails by itself says so; the others hear of it, and do not wait */
+/* setup — the order in which a rank creates and destroys its objects.
+ *   order : objects that need no other rank; the ranks compare their settings; each opens its own device, model and
+ *           data; they compare their data; the groups form; then the parallel mode
+ *   fails : a rank that fails reports so to the others, which then do not wait */
 #include "ddp_procs/setup.h"
 
 #include <math.h>
@@ -32,10 +32,10 @@ static void find_beside(const ddp_settings *s, bool beside[LS_MESH_AXES]) {
     beside[LS_MESH_PIPELINE] = has_stages(s);
 }
 
-/* Whether the optimizer's state is shared out among all ranks of a grid, each having some of its stage's. */
+/* Whether the optimizer's state is sharded over all ranks of a grid, each with a part of its stage's. */
 static bool shares_stages(const ddp_settings *s) { return has_stages(s) && s->shard_state > 0; }
 
-/* Connections to the store, which rank 0 may serve to all, and the groups. */
+/* Checks the limit of open files: for connections to the store, which rank 0 may serve, and for the groups. */
 static ls_status check_open_files(const ddp_setup *setup, const ddp_settings *s) {
     const ddp_rank *self = &setup->self;
     bool beside[LS_MESH_AXES];
@@ -45,7 +45,7 @@ static ls_status check_open_files(const ddp_setup *setup, const ddp_settings *s)
     return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
 }
 
-/* Finds the other ranks, and refuses to go on with any whose settings are not rank 0's. */
+/* Finds the other ranks, and fails if any rank's settings differ from rank 0's. */
 static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     ls_option rows[DDP_OPTION_ROWS];
     setup->hosts.count = 1;
@@ -61,14 +61,14 @@ static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     return ddp_hosts_find(&setup->hosts, setup->store, &setup->self, setup->agreement.run);
 }
 
-/* Of test samples only those that will be used. */
+/* Test samples are compared only if they will be used. */
 static ls_status compare_data(const ddp_setup *setup, bool evaluate, ls_status so_far) {
     ddp_found found = {setup->choice.kind, setup->train, evaluate ? setup->test : NULL};
     if (!setup->self.launched) return so_far;
     return ddp_agree_on_data(&setup->agreement, &found, so_far);
 }
 
-/* The groups that ranks meet in; `bootstrap` has room for what finds them. */
+/* Describes the groups to form; `bootstrap` is storage for the rendezvous. */
 static ddp_groups_options describe_groups(const ddp_setup *setup, const ddp_settings *s, ls_bootstrap *bootstrap) {
     const ddp_rank *self = &setup->self;
     ddp_groups_options options = {.rank = self->rank,
@@ -119,21 +119,20 @@ ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
 ls_status ddp_setup_choose_devices(ddp_setup *setup, const ddp_settings *s, int flags) {
     ls_status status = ls_devices_find(&setup->choice, &s->train, flags);
     if (status == LS_OK && s->limits.least > 0 && setup->choice.kind == LS_DEVICE_CUDA)
-        status = ls_fail(LS_ERR_USAGE,
-                         "--elastic does not go with GPUs, on which an update may be under way when ranks part: "
-                         "use --device-kind cpu");
+        status = ls_fail(LS_ERR_USAGE, "--elastic cannot be combined with GPUs, where an update may be under way when "
+                                       "ranks part: use --device-kind cpu");
     if (status == LS_OK) status = ddp_backend_check((ddp_backend)s->backend, setup->choice.kind, named_allreduce(s));
     return status == LS_OK ? ls_devices_for_ranks(&setup->choice, &s->device_ids, setup->self.local_world_size)
                            : status;
 }
 
-/* Samples of a micro-batch on this rank, at most. */
+/* The largest number of samples of a micro-batch on this rank. */
 static size_t micro_batch(const ddp_setup *setup, const ddp_settings *s) {
     size_t replicas = (size_t)setup->sizes[LS_MESH_DATA];
     return ls_micro_batch_rows(((size_t)s->train.batch_size + replicas - 1) / replicas, s->train.accumulate);
 }
 
-/* Parameters come block by block: there is no place for them yet when a model is opened. */
+/* Whether parameters are filled block by block: they have no memory yet when the model is opened. */
 static bool comes_in_blocks(const ddp_settings *s) { return s->shard_state == 3 || has_stages(s); }
 
 ls_status ddp_setup_fill_model(ddp_setup *setup, const ddp_settings *s, bool tell) {
@@ -156,7 +155,7 @@ ls_status ddp_setup_open_model(ddp_setup *setup, ddp_settings *s, int flags) {
     return status;
 }
 
-/* What a rank does for itself: the others are not asked. */
+/* The part of the setup that needs no other rank. */
 static ls_status open_own(ddp_setup *setup, ddp_settings *s) {
     ls_status status = ddp_setup_choose_devices(setup, s, setup->self.rank == 0 ? LS_DEVICES_TELL : 0);
     if (status == LS_OK) {
@@ -171,8 +170,8 @@ static ls_status open_own(ddp_setup *setup, ddp_settings *s) {
 
 #define LAST_MEETING_S 5.0 /* the others may not have been started at all */
 
-/* This rank's options are wrong by themselves, and it has said so. The others hear how they differ from theirs, or that
- * it has given up, in place of waiting for it. */
+/* This rank's options are invalid, which has been reported. The others receive the differences from theirs, or the
+ * message that this rank has given up, instead of waiting for it. */
 static void meet_once_more(ddp_setup *setup, ddp_settings *s) {
     char unsaid[1024];
     ls_log_sink before = ls_log_capture(unsaid, sizeof unsaid);

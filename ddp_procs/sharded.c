@@ -1,21 +1,24 @@
-/* sharded — ZeRO-1: who owns the optimizer.
- *   idea  : under DDP all ranks have the same gradients and take the same update, W times the same work and memory. Here each
- *           rank owns 1/W of the parameters. An all-reduce is a reduce-scatter and an all-gather, and the update fits between
- *           the two: it needs sums of the rank's own part only, and what must be gathered is no longer the sums but the new
- *           parameters
- *   slices: every bucket is cut into W equal slices; rank r owns the r-th. A tensor may lie in several slices, so that no rank
- *           owns more than another, however large a tensor is (PyTorch's ZeroRedundancyOptimizer gives out whole tensors)
- *   layout: the slots of parameters and of gradients are multiples of W x 64 bytes, and in the same order. So a bucket's
- *           gradients lie as its parameters do in the model's slab, both cut at the same places, and the parameters are
- *           gathered where they are (on CPU devices in the group's memory, so that a gather copies once). Padding has
- *           gradients of zero and no update, and stays zero
- *   cost  : a rank sends (W-1)/W of the bytes in the reduce-scatter and as much in the all-gather, together what the all-reduce
- *           takes. The update is 1/W of DDP's, its state too; padding: less than W x 64 bytes a tensor. What backward hides
- *           is now the reduce-scatter; nothing hides the all-gather, behind which the next forward waits
- *   order : in the reduce-scatter the ranks' order, as in "naive" and "direct", whose bits DDP then has. The norm of all
- *           gradients is the root of the ranks' square sums, added in another order than one rank would
- *   fails : an update before its sum, or a forward before the gather, is a race: the events bucket reduced, parameters updated,
- *           parameters gathered. A rank that dies is missed in either collective, as in DDP's */
+/* sharded — ZeRO-1: each rank owns a part of the optimizer's state.
+ *   idea  : under DDP all ranks have the same gradients and compute the same update, W times the same work and memory.
+ *           Here each rank owns 1/W of the parameters. An all-reduce is a reduce-scatter and an all-gather, and the
+ *           update fits between the two: it needs sums of the rank's own part only, and the new parameters are gathered
+ *           instead of the sums
+ *   slices: every bucket is cut into W equal slices; rank r owns the r-th. A tensor may be in several slices, so that
+ *           all ranks own the same amount, however large a tensor is (PyTorch's ZeroRedundancyOptimizer assigns whole
+ *           tensors)
+ *   layout: the slots of parameters and of gradients are multiples of W x 64 bytes, and in the same order. So a
+ *           bucket's gradients have the same layout as its parameters in the model's slab, both are cut at the same
+ *           offsets, and the parameters are gathered in place (on CPU devices in the group's memory, so that a gather
+ *           copies once). Padding has gradients of zero and no update, and stays zero
+ *   cost  : a rank sends (W-1)/W of the bytes in the reduce-scatter and as much in the all-gather, together as much as
+ *           in the all-reduce. The update is 1/W of DDP's, its state too; padding: less than W x 64 bytes a tensor.
+ *           Backward overlaps with the reduce-scatter; nothing overlaps with the all-gather, for which the next forward
+ *           waits
+ *   order : the reduce-scatter sums in the ranks' order, and has the bits of DDP with "naive" or "direct". The norm of
+ *           all gradients is the root of the sum of the ranks' square sums, which are added in a different order than
+ *           on one rank
+ *   fails : an update before its sum, or a forward before the gather, is a race: the events bucket reduced, parameters
+ *           updated, parameters gathered. A dead rank is detected in either collective, as in DDP's */
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -23,8 +26,8 @@
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
 
-/* For the reducer: of a full bucket each rank gets the sum of its own slice, in place, on `stream`. The host is in phase
- * REDUCE, until the reducer goes on with what it was at. */
+/* For the reducer: each rank gets the sum of its own slice of a full bucket, in place, on `stream`. The host is in
+ * phase REDUCE until the reducer continues. */
 static ls_status reduce_scatter(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                 ls_dtype dtype) {
     struct sharded *s = context;
@@ -40,8 +43,8 @@ ls_status ddp_sharded_reduce(ls_parallel *p) {
     return ddp_reducer_finish(ddp_of(p)->reducer);
 }
 
-/* Every rank's slices of the parameters to all ranks, in place, behind the update and before the next forward. Counts the
- * buckets' bytes in phase GATHER. */
+/* Gathers every rank's slices of the parameters on all ranks, in place, after the update and before the next forward.
+ * Counts the buckets' bytes in phase GATHER. */
 static void gather(struct sharded *s) {
     struct ddp *ddp = &s->ddp;
     const ddp_reducer *r = ddp->reducer;
@@ -59,8 +62,8 @@ static void gather(struct sharded *s) {
     ls_stream_wait_event(ddp->compute, s->gathered);
 }
 
-/* The own ranges' update, but for what no rank has used, in phase OPTIMIZER; then, in phase GATHER, the others' new values. A
- * failed update is the end: nothing is gathered. */
+/* Updates the rank's own ranges, except parameters that no rank has used, in phase OPTIMIZER; then gathers the new
+ * values in phase GATHER. After a failed update nothing is gathered. */
 static ls_status update_and_gather(struct sharded *s) {
     struct ls_phase_clock *clock = s->ddp.base.clocks;
     ls_phase_enter(clock, LS_PHASE_OPTIMIZER);
@@ -81,7 +84,7 @@ static ls_status apply(ls_parallel *p) {
     return status;
 }
 
-/* In stage 2 each micro-batch's gradients travel. */
+/* In stage 2 each micro-batch's gradients are reduced. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const struct sharded *s = (const struct sharded *)p;
     const struct ddp *ddp = &s->ddp;
@@ -94,33 +97,33 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     if (s->units) bytes[LS_PHASE_GATHER] = ddp_units_step_nbytes(s->units, size.micro_batches);
 }
 
-/* --- who owns what ------------------------------------------------------------------------------------------------- */
+/* --- owners ------------------------------------------------------------------------------------------------------- */
 
 /* Where the parameters of each bucket begin. */
 static ls_status find_parameters(struct sharded *s) {
     const ddp_reducer *r = s->ddp.reducer;
     s->parameters = calloc(r->bucket_count + 1, sizeof *s->parameters);
-    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the places of parameters");
-    for (size_t p = r->parameter_count; p > 0; p--) /* the first of a bucket is noted last */
+    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the places of parameters");
+    for (size_t p = r->parameter_count; p > 0; p--) /* the first of a bucket is stored last */
         s->parameters[r->bucket_of[p - 1]] = ls_model_parameter(r->model, p - 1)->data;
     return LS_OK;
 }
 
-/* What of parameter p lies in the rank's slice of its bucket: which elements of the tensor; perhaps none, never padding. */
+/* The elements of parameter p in the rank's slice of its bucket; may be none, never includes padding. */
 static ls_optimizer_range find_own(const struct sharded *s, size_t p) {
     const ddp_reducer *r = s->ddp.reducer;
     const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
     size_t bucket = r->bucket_of[p], floats = r->buckets[bucket].count;
     size_t begin = slice_begin(s, floats), end = begin + slice_of(s, floats);                /* in the bucket */
-    size_t at = (size_t)(tensor->data - s->parameters[bucket]), behind = at + tensor->count; /* there, too */
+    size_t at = (size_t)(tensor->data - s->parameters[bucket]), behind = at + tensor->count; /* in the bucket, too */
     if (begin < at) begin = at;
     if (end > behind) end = behind;
     if (begin >= end) return (ls_optimizer_range){.tensor = tensor};
     return (ls_optimizer_range){.tensor = tensor, .first = begin - at, .count = end - begin};
 }
 
-/* Over as many ranges as there are parameters, for which `own` has room: range p is what the rank has of parameter p, where
- * find_own and ddp_place_own say. The norm of the gradients is that of the ranks of options->shards together. */
+/* Creates the optimizer over one range per parameter, in `own`: range p is the rank's part of parameter p, from
+ * find_own and ddp_place_own. The norm of the gradients is over all ranks of options->shards. */
 static ls_status create_over_own(struct sharded *s, ls_optimizer_range *own, const ddp_options *options) {
     ls_parallel *p = &s->ddp.base;
     size_t count = ls_model_parameter_count(p->model);
@@ -133,7 +136,7 @@ static ls_status create_over_own(struct sharded *s, ls_optimizer_range *own, con
 
 static ls_status create_optimizer(struct sharded *s, const ddp_options *options) {
     ls_optimizer_range *own = calloc(ls_model_parameter_count(s->ddp.base.model) + 1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a rank's part of an optimizer");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a rank's part of an optimizer");
     ls_status status = create_over_own(s, own, options);
     free(own);
     return status == LS_OK ? ls_optimizer_share_norm(s->ddp.base.optimizer, s->ddp.base.model) : status;
@@ -209,7 +212,7 @@ const struct ls_mode ddp_zero2_mode = {
     .gathered = "parameters",
 };
 
-/* Which units are still there is the host's knowledge, and not the same in each step. */
+/* Only the host knows which units are still gathered, and they differ from step to step. */
 static const char *graph_obstacle(const ls_parallel *p) {
     (void)p;
     return "--shard-state 3, under which a step gathers what the one before has not left";

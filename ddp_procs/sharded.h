@@ -1,8 +1,8 @@
-/* DistributedDataParallel whose ranks share out what they would all hold alike: ZeRO (docs/pytorch.md#shards).
+/* ZeRO: DistributedDataParallel with sharded optimizer state, gradients and parameters (docs/pytorch.md#shards).
  *
- * Stage 1: each rank has the optimizer's state of 1/W of the parameters, updates these, and gathers the others. Stage 2: of
- * the gradients, too, it keeps no more than these; stage 3: of the parameters, too, which are gathered block by block (units.h).
- * Buffers stay whole on every rank. */
+ * Stage 1: each rank has the optimizer state of 1/W of the parameters, updates these, and gathers the others. Stage 2:
+ * it also keeps only the gradients of its 1/W. Stage 3: it also keeps only its 1/W of the parameters, which are
+ * gathered block by block (units.h). Buffers are replicated. */
 #ifndef DDP_SHARDED_H
 #define DDP_SHARDED_H
 
@@ -14,7 +14,7 @@ extern const struct ls_mode ddp_zero1_mode, ddp_zero2_mode, ddp_zero3_mode;
  * and has no find_unused. */
 ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options *options);
 ls_status ddp_create_zero2(ls_parallel **out, ls_model *model, const ddp_options *options);
-/* The model comes without values (`placed`, model.h), and is initialised or loaded afterwards, on all ranks alike. */
+/* Create the model without values (`placed`, model.h); initialise or load it afterwards, equally on all ranks. */
 ls_status ddp_create_zero3(ls_parallel **out, ls_model *model, const ddp_options *options);
 
 #endif

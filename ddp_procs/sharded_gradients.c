@@ -1,19 +1,21 @@
-/* sharded_gradients — ZeRO-2: of the gradients a rank keeps its slices only.
- *   idea  : stage 1 leaves each rank with buckets of which all but its own slice has served. Here the sum of that slice goes
- *           to the rank's shard, 1/W of all gradients, and the bucket's memory to the next bucket: a few buffers, which buckets
- *           take in turn while backward goes on
- *   turns : a bucket needs its buffer from its first gradient's first operation until its reduce-scatter has been done. Which
- *           layers write which gradients is known, and so is the order in which buckets are launched; so turns are planned
- *           once, before the first step, by going through backward without computing. A bucket takes the buffer that has been
- *           free for longest, but not the one that was launched last, whose reduce-scatter backward is to hide: then it takes
- *           a new one. Tied weights, first written early and complete late, have theirs for as long
- *   events: the compute stream waits for the bucket before in the same buffer to be reduced as soon as the bucket is launched
- *           behind which this one may be written. (The host has then enqueued what is waited for.)
- *   cost  : memory: 1/W of the gradients, and two or three buckets (--bucket-cap-mb: a bucket is no smaller than its largest
- *           gradient, so a model of one large tensor saves nothing). No traffic more than stage 1; with --accumulate K, though, each
- *           micro-batch is reduced, for there is no place where whole gradients add up: K reduce-scatters and one gather
- *   order : in the ranks' order within a micro-batch, then micro-batch after micro-batch. DDP adds micro-batches first: with
- *           --accumulate losses agree to 1e-5, otherwise bits
+/* sharded_gradients — ZeRO-2: a rank keeps only its slices of the gradients.
+ *   idea  : after stage 1's reduce-scatter a rank needs only its own slice of each bucket. Here the sum of that slice
+ *           is stored in the rank's shard, 1/W of all gradients, and the bucket's memory is reused: buckets take turns
+ *           with a few buffers during backward
+ *   turns : a bucket needs its buffer from its first gradient's first operation until its reduce-scatter has ended. It
+ *           is known which layers write which gradients, and in which order buckets are launched; so turns are planned
+ *           once, before the first step, by a backward without computation. A bucket takes the buffer that has been
+ *           free for longest, except that of the bucket launched last, whose reduce-scatter is to overlap with
+ *           backward: then it takes a new one. Tied weights, first written early and complete late, keep theirs for
+ *           that time
+ *   events: the compute stream waits until the buffer's previous bucket is reduced. The wait is enqueued when the
+ *           bucket is launched after which this one may be written. (The host has then enqueued that reduction.)
+ *   cost  : memory: 1/W of the gradients, and two or three buckets (--bucket-cap-mb: a bucket is no smaller than its
+ *           largest gradient, so a model of one large tensor saves nothing). No more traffic than stage 1; but with
+ *           --accumulate K each micro-batch is reduced, since no memory holds whole gradients: K reduce-scatters and
+ *           one gather
+ *   order : sums are in the ranks' order within a micro-batch, then over micro-batches. DDP adds micro-batches first:
+ *           with --accumulate losses agree to 1e-5, without it bit by bit
  *   fails : a buffer that is written too early is a race, which shuffled streams show */
 #include <stdlib.h>
 
@@ -30,7 +32,7 @@ struct buffer {
     size_t at, bucket; /* the bucket that had it last */
 };
 
-/* A backward that is gone through. */
+/* A backward without computation. */
 struct rehearsal {
     struct turn *turns;
     const struct bucket *buckets;
@@ -40,7 +42,7 @@ struct rehearsal {
     size_t buffer_count;
 };
 
-/* Whose bucket was launched first, and before the one that was launched last; none: a new one. */
+/* The free buffer whose bucket was launched first, but not the one launched last; if there is none, a new one. */
 static struct buffer *take_buffer(struct rehearsal *r) {
     struct buffer *found = NULL;
     for (struct buffer *b = r->buffers; b < r->buffers + r->buffer_count; b++)
@@ -63,7 +65,7 @@ static void complete_gradient(struct rehearsal *r, size_t bucket) {
     while (r->launched < r->bucket_count && r->pending[r->launched] == 0) r->launched++;
 }
 
-/* Of a network that is only described the operations say which gradients are ready behind them. */
+/* For a network that is only described, the operations list the gradients that are ready after them. */
 static void rehearse_described(struct rehearsal *r, const struct ls_described *d, const size_t *bucket_of) {
     for (const struct ls_described_op *op = d->ops; op < d->ops + d->op_count; op++) {
         const int *ready = d->ready + op->first_ready, *end = ready + op->ready_count;
@@ -82,10 +84,10 @@ static void rehearse(struct rehearsal *r, const ls_network *network, const size_
         for (size_t p = 0; p < layer->parameter_count; p++)
             if (layer->completes_gradient[p]) complete_gradient(r, bucket_of[layer->parameter_numbers[p]]);
     }
-    for (size_t b = 0; b < r->bucket_count; b++) begin_bucket(r, b); /* whose gradients no layer writes */
+    for (size_t b = 0; b < r->bucket_count; b++) begin_bucket(r, b); /* buckets whose gradients no layer writes */
 }
 
-/* Buffers one behind the other, each bucket in its own; and the buckets' slices in the shard. */
+/* Places buffers consecutively, each bucket in its buffer, and the buckets' slices in the shard. */
 static void lay_out(struct rehearsal *r, struct bucket *buckets, size_t world_size) {
     size_t at = 0;
     for (struct buffer *b = r->buffers; b < r->buffers + r->buffer_count; at += b++->count) b->at = at;
@@ -110,12 +112,13 @@ static ls_status plan_turns(void *context, const ddp_reducer *reducer, struct bu
     free(r.pending);
     free(r.buffer_of);
     free(r.buffers);
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to plan the buckets' turns");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the buckets' turns");
 }
 
 /* --- a step -------------------------------------------------------------------------------------------------------- */
 
-/* For the reducer: the sum of the rank's slice to its shard. What must be widened or added passes through the bucket. */
+/* For the reducer: sums the rank's slice into its shard. Values that must be widened or added pass through the
+ * bucket. */
 static ls_status reduce_to_shard(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                  ls_dtype dtype) {
     struct sharded *s = context;
@@ -131,7 +134,7 @@ static ls_status reduce_to_shard(void *context, size_t bucket, ls_stream *stream
     return status;
 }
 
-/* Buckets have been launched: before those that backward may write next it waits for their buffers. */
+/* After buckets have been launched: backward waits for the buffers of the buckets that it may write next. */
 static void claim_buffers(struct sharded *s) {
     const ddp_reducer *r = s->ddp.reducer;
     while (s->claimed < r->launched) {
@@ -149,12 +152,13 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     return status;
 }
 
-/* Where gradients are sharded, every micro-batch's are written anew, and travel; the driver calls reduce for the last one only. */
+/* Sharded gradients are written again and reduced for every micro-batch; the driver calls reduce for the last one
+ * only. */
 ls_status ddp_sharded_forward_backward(ls_parallel *p) {
     struct sharded *s = sharded_of(p);
     if (!s->shard) return ddp_forward_backward(p);
     s->claimed = 0;
-    /* also where the one before was launched as a graph, which the host knows nothing of */
+    /* also after a micro-batch that was launched as a graph, without this function */
     s->adds = s->adds || !ls_parallel_is_first(p);
     p->accumulates = false;
     ls_status status = ddp_forward_backward(p);

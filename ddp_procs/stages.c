@@ -1,12 +1,13 @@
-/* stages — who has which blocks of a network, and where they lie.
- *   idea  : a stage's parameters are one range, laid out as in a whole model, and so are their gradients: the update, and a sum
- *           over ranks that train the same stage, take them at once
- *   tie   : a parameter that a later stage reads, too, has a copy there, and two gradients, which are parts of one sum; pipeline.c
- *           adds them, and renews the copy behind each update. Norm, moments, files and hash are those of the original
- *   passes: an evaluation takes each rank's samples through all blocks. Each block comes by broadcast from its stage when the
- *           ranks enter it, into a buffer that all blocks share; what a rank has itself it reads where it is
- *   cost  : from the first evaluation on a buffer of the largest block, and with a tie one of the block that is shared; an
- *           evaluation moves all parameters once a pass and rank */
+/* stages — which stage has which blocks of a network, and their layout in memory.
+ *   idea  : a stage's parameters are one range, laid out as in a whole model, and so are their gradients: the update,
+ *           and a sum over ranks that train the same stage, process the range at once
+ *   tie   : a parameter that a later stage also reads has a copy there, and two gradients, which are parts of one sum;
+ *           pipeline.c adds them, and renews the copy after each update. Norm, moments, files and hash include only the
+ *           original
+ *   passes: an evaluation takes each rank's samples through all blocks. Each block is broadcast by its stage when the
+ *           ranks enter it, into a buffer that all blocks share; a rank reads its own blocks in place
+ *   cost  : from the first evaluation on a buffer for the largest block, and with a tie one for the tied block; an
+ *           evaluation sends all parameters to each rank once per pass */
 #include "ddp_procs/stages.h"
 
 #include <stdlib.h>
@@ -25,13 +26,13 @@ static int tied_block(const ddp_stage *s) { return ls_model_tensors(s->model)->b
 
 static bool is_own(const ddp_stage *s, int block) { return block >= s->blocks.first && block < s->blocks.end; }
 
-/* Where a block lies that this rank has, in floats from the beginning of its values. */
+/* The offset of this rank's own block, in floats from the beginning of its values. */
 static size_t own_offset(const ddp_stage *s, int block) {
     const ls_parameters *all = ls_model_tensors(s->model);
     return is_own(s, block) ? all->block_begins[block] - all->block_begins[s->blocks.first] : s->floats;
 }
 
-/* Its place, also while no pass is under way; none of what other ranks have. */
+/* Places the rank's own block in its values, and sets the others' to NULL, also outside of passes. */
 static void place_own(const ddp_stage *s, int block) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool is_here = is_own(s, block) || (has_copy(s) && block == tied_block(s));
@@ -59,7 +60,7 @@ static ls_status alloc_gradients(ddp_stage *s, const ls_parameters *all, ls_comm
                            (void **)&s->gradients);
 }
 
-/* `replica`: the first one's parameters are what others read. */
+/* `replica`: the others read the first replica's parameters. */
 static void place_parameters(ddp_stage *s, int replica) {
     ls_parameters *all = ls_model_tensors(s->model);
     for (int b = 0; b < all->block_count; b++) place_own(s, b);
@@ -77,7 +78,8 @@ static void place_parameters(ddp_stage *s, int replica) {
 
 /* --- passes ---------------------------------------------------------------------------------------------------------- */
 
-/* Buffer `i` for blocks of other stages: the largest (0), or the one of a tie (1). A run that evaluates nothing has none. */
+/* Allocates buffer `i` for blocks of other stages: the largest (0), or that of a tie (1). A run without evaluation has
+ * none. */
 static void make_room(ddp_stage *s, int i) {
     const ls_parameters *all = ls_model_tensors(s->model);
     size_t floats = 0, half = all->precision == LS_FP32 ? 0 : ls_dtype_nbytes(all->precision);
@@ -89,8 +91,8 @@ static void make_room(ddp_stage *s, int i) {
     if (s->brought[i] && half > 0) s->brought_half[i] = s->brought[i] + floats;
 }
 
-/* Block `block`, from its stage to all, into buffer `i` of those that need it. */
-static void bring(ddp_stage *s, int block, int i) {
+/* Broadcasts block `block` from its stage into buffer `i` of the other ranks. */
+static void broadcast_block(ddp_stage *s, int block, int i) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool own = is_own(s, block);
     if (!own && !s->brought[i]) make_room(s, i);
@@ -102,7 +104,7 @@ static void bring(ddp_stage *s, int block, int i) {
     ls_parameters_block_changed(all, block);
 }
 
-/* Whether layers of the block read the tied parameter, of another one. */
+/* Whether layers of the block read the tied parameter, which belongs to another block. */
 static bool reads_tied(const ddp_stage *s, int block) {
     const ls_network *network = ls_model_network(s->model);
     for (size_t l = 0; s->tie.is_there && block != tied_block(s) && l < network->layer_count; l++) {
@@ -116,8 +118,8 @@ static bool reads_tied(const ddp_stage *s, int block) {
 static void enter(void *context, int block, bool backward) {
     ddp_stage *s = context;
     (void)backward;
-    bring(s, block, 0);
-    if (reads_tied(s, block)) bring(s, tied_block(s), 1);
+    broadcast_block(s, block, 0);
+    if (reads_tied(s, block)) broadcast_block(s, tied_block(s), 1);
 }
 
 static void leave(void *context, int block, bool backward) {
@@ -129,7 +131,7 @@ static void leave(void *context, int block, bool backward) {
 
 /* --- buffers --------------------------------------------------------------------------------------------------------- */
 
-/* Of one tensor, in the memory of which all ranks have room. */
+/* Broadcasts one buffer, for which all ranks have memory. */
 static ls_status share_buffer(const ddp_stage *s, ls_parameters *all, size_t buffer, int owner) {
     ls_stream *compute = ls_device_stream(all->device, LS_STREAM_COMPUTE);
     const struct ls_tensor *tensor = &all->tensors[all->count + buffer];
@@ -166,7 +168,8 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
     s->floats = (s->floats + unit - 1) / unit * unit;
     s->parts = calloc(all->count + 1, sizeof *s->parts);
     s->is_copy = calloc(all->count + 1, sizeof *s->is_copy);
-    if (!s->parts || !s->is_copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's list of parameters");
+    if (!s->parts || !s->is_copy)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage's list of parameters");
     status = alloc_values(s, all);
     if (status == LS_OK) status = alloc_gradients(s, all, data);
     if (status == LS_OK) place_parameters(s, all_ranks ? ls_comm_rank(data) : 0);
@@ -176,7 +179,7 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
 ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_comm *all_ranks, ls_model *model) {
     *out = NULL;
     ddp_stage *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage");
     *s = (ddp_stage){.model = model, .beside = beside, .number = ls_comm_rank(beside)};
     ls_status status = build(s, data, all_ranks);
     if (status != LS_OK) {

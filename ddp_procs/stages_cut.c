@@ -1,6 +1,7 @@
-/* stages_cut — which blocks of a network make a stage.
- *   idea  : the dearest stage sets the pace. So of all cuts into consecutive ranges that one is taken whose dearest stage is
- *           cheapest, found block by block: best(s, e) = min over b of max(best(s - 1, b), cost of the blocks b .. e - 1)
+/* stages_cut — which blocks of a network form a stage.
+ *   idea  : the most expensive stage determines the time of a step. So the cut into consecutive ranges is taken whose
+ *           most expensive stage costs least. It is found block by block: best(s, e) = min over b of max(best(s - 1,
+ *           b), cost of the blocks b .. e - 1)
  *   cost  : stages x blocks^2 comparisons, once */
 #include <float.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 #include "common/nn/network_internal.h"
 #include "ddp_procs/stages.h"
 
-/* sums[b]: the cost of the blocks before b. best and from have (blocks + 1) entries for each number of stages. Of equal cuts
- * the one with more in its earlier stages. */
+/* sums[b]: the cost of the blocks before b. best and from have (blocks + 1) entries for each number of stages. Among
+ * equal cuts, takes the one with more blocks in its earlier stages. */
 static void find_cut(struct ddp_cut *cut, const double *sums, int blocks, double *best, int *from) {
     int width = blocks + 1;
     for (int e = 1; e <= blocks; e++) best[e] = sums[e], from[e] = 0;
@@ -37,7 +38,8 @@ int ddp_stage_of(const struct ddp_cut *cut, int block) {
     return stage;
 }
 
-/* The first parameter that a layer of another stage than its own reads. False: there are more than one, or more readers. */
+/* Finds the parameter that a layer of another stage reads, if any. False: there are several, or several reading
+ * stages. */
 static bool find_tie(struct ddp_tie *tie, const struct ddp_cut *cut, const ls_network *network) {
     *tie = (struct ddp_tie){0};
     for (size_t l = 0; l < network->layer_count; l++) {
@@ -58,7 +60,7 @@ ls_status ddp_cut_network(struct ddp_cut *cut, const ls_network *network, int st
     int blocks = ls_network_blocks(network).end;
     struct ddp_tie tie;
     if (stages > blocks)
-        return ls_fail(LS_ERR_USAGE, "--pipeline %d: the model has %d block%s, of which each stage takes one at least",
+        return ls_fail(LS_ERR_USAGE, "--pipeline %d: the model has only %d block%s; each stage needs at least one",
                        stages, blocks, blocks == 1 ? "" : "s");
     size_t entries = (size_t)stages * (size_t)(blocks + 1);
     double *sums = calloc((size_t)blocks + 1, sizeof *sums), *best = calloc(entries, sizeof *best);
@@ -70,7 +72,7 @@ ls_status ddp_cut_network(struct ddp_cut *cut, const ls_network *network, int st
     free(sums);
     free(best);
     free(from);
-    if (!fits) return ls_fail(LS_ERR_NO_MEMORY, "no memory to cut a network into stages");
+    if (!fits) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to cut a network into stages");
     if (find_tie(&tie, cut, network)) return LS_OK;
     return ls_fail(LS_ERR_UNSUPPORTED, "--pipeline %d: the stages would share more than one parameter of one stage",
                    stages);
@@ -78,6 +80,6 @@ ls_status ddp_cut_network(struct ddp_cut *cut, const ls_network *network, int st
 
 struct ddp_tie ddp_tie_of(const struct ddp_cut *cut, const ls_network *network) {
     struct ddp_tie tie;
-    (void)find_tie(&tie, cut, network); /* whose cut has been checked */
+    (void)find_tie(&tie, cut, network); /* the cut has been checked */
     return tie;
 }

@@ -1,21 +1,23 @@
-/* topk — of each gradient only the largest elements travel, and what stays behind is added to the next: top-k with error
- * feedback.
- *   idea  : a few elements of a gradient make up most of its size. Each rank sends the k largest of each tensor as entries,
- *           index and value, and all ranks add up all ranks' lists. What a rank has not sent is its error, which it adds to its
- *           next gradient before it chooses. So nothing is lost, it only comes later: what a rank has sent and its error are
- *           together the sum of its gradients. Without feedback small elements that always point one way never arrive
- *   k     : max(1, floor(fraction n)) of a tensor of n elements: the same on all ranks, so that lists need no lengths
- *   bytes : a rank receives 8 k (W-1), where an all-reduce by a ring takes 8 n (W-1)/W: fewer only while k/n < 1/W. Lists are
- *           gathered, since the sum of lists with different indices is no list of k entries
- *   cost  : an all-gather for each bucket; about six passes over each gradient, to find its largest elements and to add up; an
- *           error of the size of the gradients on each rank, and room for W lists
- *   order : the reducer divides gradients by W, as ever, so errors are in that unit. Lists are added from rank 0's on, the own
- *           one among them: all ranks have the same bits. With k = n these are DDP's with "direct" and "naive"
- *   ties  : of equals the lower index is sent; NaN counts as largest, so that it arrives where DDP's would
- *   before: what is compressed is the gradient; momentum, clipping and decay come after the sum, as the optimizer has them
- *   fails : an error is as large as the loss scale that its gradient had, and would keep an infinity for good; what is sent for a
- *           parameter that no rank has used is not applied, and lost: settings.c refuses both with feedback. A rank that dies is
- *           missed in the all-gather */
+/* topk — top-k with error feedback: only the largest elements of each gradient are sent, and the rest is added to the
+ * next gradient.
+ *   idea  : a few elements of a gradient make up most of its norm. Each rank sends the k largest of each tensor as
+ *           entries, index and value, and all ranks sum all ranks' lists. The part that a rank has not sent is its
+ *           error, which it adds to its next gradient before it chooses. So nothing is lost, only delayed: the elements
+ *           that a rank has sent and its error add up to the sum of its gradients. Without feedback small elements of
+ *           constant sign are never sent k : max(1, floor(fraction n)) of a tensor of n elements: the same on all
+ *           ranks, so that lists need no lengths
+ *   bytes : a rank receives 8 k (W-1), where an all-reduce by a ring takes 8 n (W-1)/W: fewer only while k/n < 1/W.
+ *           Lists are gathered, since the sum of lists with different indices is not a list of k entries
+ *   cost  : an all-gather for each bucket; about six passes over each gradient, to find its largest elements and to
+ *           sum; an error of the size of the gradients on each rank, and memory for W lists
+ *   order : the reducer divides gradients by W, as always, so errors are also divided. Lists are added in rank order,
+ *           the rank's own one among them: all ranks have the same bits. With k = n these are DDP's with "direct" and
+ *           "naive"
+ *   ties  : among equal elements the lower index is sent; NaN counts as largest, so that it is sent as in DDP
+ *   before: the gradient is compressed; momentum, clipping and decay are applied after the sum, by the optimizer
+ *   fails : an error has the loss scale of its gradient, and would keep an infinity for ever; values sent for a
+ *           parameter that no rank has used are not applied, and lost: with feedback settings.c refuses both. A dead
+ *           rank is detected in the all-gather */
 #include "ddp_procs/topk.h"
 
 #include <float.h>
@@ -24,7 +26,7 @@
 #include "common/base/log.h"
 #include "ddp_procs/topk_internal.h"
 
-/* So many decimals are a bit less as a double: 0.29 of 100 is 29. */
+/* Many decimal fractions are slightly smaller as a double: 0.29 of 100 must be 29. */
 size_t ddp_topk_count(size_t count, double fraction) {
     size_t k = (size_t)((double)count * fraction * (1 + 4 * DBL_EPSILON));
     return k < 1 ? 1 : k < count ? k : count;
@@ -32,8 +34,8 @@ size_t ddp_topk_count(size_t count, double fraction) {
 
 /* --- the step ------------------------------------------------------------------------------------------------------ */
 
-/* What this rank sends of parameter p, to `entries`: the t->counts[p] largest elements of its gradient and its error
- * together. What is not sent is its error from now on, unless there is none (t->errors NULL: no feedback). */
+/* Writes to `entries` the part of parameter p that this rank sends: the t->counts[p] largest elements of gradient plus
+ * error. The rest becomes the new error, unless there is none (t->errors NULL: no feedback). */
 static void choose_entries(const struct topk *t, ls_stream *stream, size_t p, struct ls_entry *entries) {
     const struct ls_tensor *tensor = ls_model_parameter(t->ddp.base.model, p);
     float *from = tensor->gradient;
@@ -46,15 +48,16 @@ static void choose_entries(const struct topk *t, ls_stream *stream, size_t p, st
 }
 
 /* The gradient becomes the sum of all ranks' lists, the first of which begins at `lists`, the next one `stride` entries
- * behind it. */
+ * after it. */
 static void sum_lists(const struct topk *t, ls_stream *stream, size_t p, const struct ls_entry *lists, size_t stride) {
     const struct ls_tensor *tensor = ls_model_parameter(t->ddp.base.model, p);
     ls_sum_entries(stream, tensor->gradient, lists, (size_t)t->ddp.base.data_size, stride, t->counts[p], tensor->count);
 }
 
-/* For the reducer, which counts the bytes (bucket.sent_nbytes: those of all ranks' lists): the gradients of a full bucket
- * become the sums of all ranks' lists. A list has the entries of the bucket's parameters, in the parameters' order; those of
- * all ranks go to t->lists, rank after rank. All on `stream`, in phase GATHER. Where each gradient lies its tensor says. */
+/* For the reducer, which counts the bytes (bucket.sent_nbytes: those of all ranks' lists): the gradients of a full
+ * bucket become the sums of all ranks' lists. A list has the entries of the bucket's parameters, in the parameters'
+ * order; the lists of all ranks are gathered in t->lists, in rank order. All work is on `stream`, in phase GATHER. Each
+ * gradient's address is in its tensor. */
 static ls_status reduce_bucket(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                ls_dtype dtype) {
     const struct topk *t = context;
@@ -68,7 +71,7 @@ static ls_status reduce_bucket(void *context, size_t bucket, ls_stream *stream, 
         choose_entries(t, stream, p, own + at);
         at += t->counts[p];
     }
-    /* as 8-byte elements: a copy does not care what they mean */
+    /* as 8-byte elements: a copy does not depend on their type */
     ls_status status = ls_comm_all_gather(t->ddp.comm, stream, own, t->lists, stride, LS_INT64);
     at = 0;
     for (size_t p = 0; p < r->parameter_count; p++) {
@@ -93,23 +96,25 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
 
-/* Without feedback a rank has nothing of its own. */
+/* Without feedback a rank has no state of its own. */
 static struct ls_rank_state rank_state(const ls_parallel *p, size_t parameter) {
     const struct topk *t = (const struct topk *)p;
     return (struct ls_rank_state){t->errors ? t->errors + t->error_at[parameter] : NULL, t->ddp.comm};
 }
 
-/* How much of each parameter travels, and where its error lies; *entries and *floats: of all together. */
+/* Computes for each parameter the number of entries to send and the offset of its error; *entries and *floats are the
+ * totals. */
 static ls_status plan(struct topk *t, double fraction, size_t *entries, size_t *floats) {
     const ls_model *model = t->ddp.base.model;
     size_t parameters = ls_model_parameter_count(model);
     t->counts = calloc(parameters + 1, sizeof *t->counts);
     t->error_at = calloc(parameters + 1, sizeof *t->error_at);
-    if (!t->counts || !t->error_at) return ls_fail(LS_ERR_NO_MEMORY, "no memory to plan what gradients send");
+    if (!t->counts || !t->error_at)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the gradients' messages");
     for (size_t p = 0; p < parameters; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         if (tensor->count > INT32_MAX)
-            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements: top-k sends indices below 2^31", tensor->name,
+            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements, but top-k sends indices below 2^31", tensor->name,
                            tensor->count);
         t->counts[p] = ddp_topk_count(tensor->count, fraction);
         t->error_at[p] = *floats;
@@ -135,7 +140,7 @@ static ls_status alloc_memory(struct topk *t, const ddp_compression *compression
     return status;
 }
 
-/* For the reducer, whenever buckets are assigned: of each, all ranks' lists travel. */
+/* For the reducer, whenever buckets are assigned: sets each bucket's sent bytes, those of all ranks' lists. */
 static ls_status count_lists(void *context, const ddp_reducer *r, struct bucket *buckets, size_t count) {
     const struct topk *t = context;
     for (size_t b = 0; b < count; b++) buckets[b].sent_nbytes = 0;

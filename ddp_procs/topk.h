@@ -1,4 +1,5 @@
-/* DistributedDataParallel whose gradients travel as lists of their largest elements: top-k, with error feedback. */
+/* DistributedDataParallel with top-k compression: of each gradient only a list of the largest elements is sent, with
+ * error feedback. */
 #ifndef DDP_TOPK_H
 #define DDP_TOPK_H
 
@@ -6,11 +7,11 @@
 
 extern const struct ls_mode ddp_topk_mode;
 
-/* As ddp_create, with options->compression, whose fraction is above 0. Not with `shards`; with feedback neither with loss
- * scaling nor with find_unused. */
+/* As ddp_create, with options->compression, whose fraction is above 0. Cannot be combined with `shards`, nor feedback
+ * with loss scaling or find_unused. */
 ls_status ddp_create_topk(ls_parallel **out, ls_model *model, const ddp_options *options);
 
-/* The elements of a tensor of `count` that are sent: fraction of them, rounded down, and at least one. */
+/* The number of elements sent of a tensor of `count`: count x fraction, rounded down, at least 1. */
 size_t ddp_topk_count(size_t count, double fraction);
 
 #endif

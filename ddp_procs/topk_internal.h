@@ -1,4 +1,4 @@
-/* The state of top-k on one rank, for topk.c and what looks into it: tests, labs. */
+/* The state of top-k on one rank, for topk.c, tests and labs. */
 #ifndef DDP_TOPK_INTERNAL_H
 #define DDP_TOPK_INTERNAL_H
 
@@ -10,10 +10,10 @@
 struct topk {
     struct ddp ddp; /* first: ops receive a pointer to it */
     char text[DDP_COMPRESSION_CAPACITY];
-    size_t *counts;         /* of entries that travel of each parameter */
-    float *errors;          /* what has not been sent; NULL: without feedback */
-    size_t *error_at;       /* where those of each parameter begin */
-    struct ls_entry *lists; /* of a bucket: each rank's, one behind the other; shared */
+    size_t *counts;         /* entries sent of each parameter */
+    float *errors;          /* residuals: elements not sent; NULL: without feedback */
+    size_t *error_at;       /* the offset of each parameter's residuals */
+    struct ls_entry *lists; /* of a bucket: each rank's list, concatenated; shared memory */
 };
 
 static inline struct topk *topk_of(ls_parallel *p) { return (struct topk *)p; }

@@ -1,44 +1,45 @@
-/* units — ZeRO-3: parameters come when a block is entered, and go when it is left.
- *   idea  : a pass reads a block's parameters while it is in that block. So each rank keeps a slice of each unit (all parameters
- *           of a block, one behind the other), and the ranks gather a unit before its block needs it. What lies gathered is one
- *           unit and those that are fetched ahead. The update has all it needs: slices of values, of gradients and of moments,
- *           cut at the same places. Nothing is gathered behind it; the next forward does that
+/* units — ZeRO-3: parameters are gathered when a block is entered, and released when it is left.
+ *   idea  : a pass reads a block's parameters while it is in that block. So each rank keeps a slice of each unit (all
+ *           parameters of a block, concatenated), and the ranks gather a unit before its block needs it. Only that unit
+ *           and the prefetched ones are gathered at a time. The update has all it needs: slices of values, of gradients
+ *           and of moments, cut at the same offsets. Nothing is gathered after it; the next forward does that
  *
  *               compute   | block 0 | block 1 | block 2 |      block 2 is entered when its unit has arrived
  *               comm   (0)|(1)      |(2)      |(3)      |      (b): gather unit b; here one is prefetched
  *
- *   places: unit b lies in buffer b mod K, K = 1 + prefetched units; so a tensor's address is fixed, and a buffer is free for
- *           another unit once compute has left the block that was there (event unit left)
- *   tied  : a unit with a parameter that other blocks read, too, has a buffer of its own. It is gathered when its own block is
- *           entered, which stands before the others, and stays until the next update, as FSDP's root unit does. The gradients
- *           add up in the bucket, from the head's to the embedding's, and are reduced once
- *   ahead : which unit is next follows from the network (ls_model_visits: forward, then backward, with recomputation in
- *           between), never from what happens to be ready, so all ranks gather in the same order. A unit that is still in its
- *           buffer is not gathered again: the last K of forward serve backward, and where a segment that is run again has at
- *           most K blocks, so do its. No unit is fetched into a buffer that is needed before it
- *   cost  : memory for 1/W of the parameters and K units (the largest one's each), with their half copies in half precision;
- *           and for the units that stay. A step of L other blocks gathers 2 L - K units, with recomputation up to 3 L. With the
- *           reduce-scatter a rank moves 1.5 x what DDP's all-reduce does, less what stays in the buffers. Of each parameter less
- *           than W x 64 bytes padding
- *   order : nothing is added up here, so the bits are those of ZeRO-2
- *   fails : a gather before the update (event parameters updated), a block before its gather (unit gathered) and a gather into a
- *           buffer that is still read (unit left) are races. A rank that dies in a gather is missed by the others in theirs */
+ *   places: unit b is in buffer b mod K, K = 1 + prefetched units; so a tensor's address is fixed, and a buffer is free
+ *           for another unit once compute has left the block that used it (event unit left)
+ *   tied  : a unit with a parameter that other blocks also read has a buffer of its own. It is gathered when its own
+ *           block, the first of them, is entered, and stays until the next update, as FSDP's root unit does. The
+ *           gradients are summed in the bucket, from the head's to the embedding's, and are reduced once
+ *   ahead : the next unit follows from the network (ls_model_visits: forward, then backward, with recomputation in
+ *           between), never from timing, so all ranks gather in the same order. A unit that is still in its buffer is
+ *           not gathered again: backward uses the last K of forward, and those of a recomputed segment of at most K
+ *           blocks. No unit is fetched into a buffer that is needed before it
+ *   cost  : memory for 1/W of the parameters and K units (each as large as the largest), in half precision also their
+ *           half copies; and for the units that stay. A step of L other blocks gathers 2 L - K units, with
+ *           recomputation up to 3 L. With the reduce-scatter a rank sends 1.5 x the bytes of DDP's all-reduce, less the
+ *           units that stay in the buffers. Padding is less than W x 64 bytes per parameter
+ *   order : nothing is summed here, so the bits are those of ZeRO-2
+ *   fails : a gather before the update (event parameters updated), a block before its gather (unit gathered) and a
+ *           gather into a buffer that is still read (unit left) are races. If a rank dies in a gather, the others
+ *           detect it in theirs */
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/comm/values.h"
 #include "ddp_procs/units_internal.h"
 
-/* --- which, and when ------------------------------------------------------------------------------------------------ */
+/* --- the order of gathers ----------------------------------------------------------------------------------------- */
 
-/* Whether a visit from `at` on, but before `end`, needs the buffer. */
+/* Whether a visit in [at, end) needs the buffer. */
 static bool is_needed(const ddp_units *u, size_t at, size_t end, int buffer) {
     for (; at < end; at++)
         if (u->buffer_of[u->visits[at]] == buffer) return true;
     return false;
 }
 
-/* What is to be gathered when visit `at` begins: its block's unit, and the next ones. Into `chosen`; held[] has them then. */
+/* Writes to `chosen` the units to gather when visit `at` begins: its block's and the next ones. Updates held[]. */
 static int choose(const ddp_units *u, size_t at, int *held, int chosen[MOST_CHOSEN]) {
     int count = 0;
     for (size_t i = at; i < u->visit_count && i <= at + u->prefetch; i++) {
@@ -66,7 +67,7 @@ uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
 
 /* --- passes --------------------------------------------------------------------------------------------------------- */
 
-/* A block's unit, from all ranks' slices. Its copy in half precision is one of other values from now on. */
+/* Gathers a block's unit from all ranks' slices. Its copy in half precision is stale from now on. */
 static void gather(ddp_units *u, int block) {
     const float *slice = u->slices + slice_begin(u, block);
     size_t floats = slice_floats(u, block);
@@ -79,7 +80,7 @@ static void gather(ddp_units *u, int block) {
     ls_parameters_block_changed(u->parameters, block);
 }
 
-/* In this order. Bytes and time of an evaluation are no step's. */
+/* Gathers in this order. Bytes and time of an evaluation do not count for a step. */
 static void gather_units(ddp_units *u, const int *blocks, int count) {
     ls_phase before = u->clock->phase;
     bool in_step = before != LS_PHASE_OTHER;
@@ -94,14 +95,14 @@ static void gather_units(ddp_units *u, const int *blocks, int count) {
     if (in_step) ls_phase_enter(u->clock, before);
 }
 
-/* Units gathered before the slices were written are those of an earlier step. An evaluation is no part of any; a step that
- * follows one gathers what every other does. */
+/* Units gathered before the slices were written belong to an earlier step. An evaluation belongs to no step; a step
+ * after an evaluation gathers the same units as any other. */
 static void notice_update(ddp_units *u) {
     bool is_updated = u->version != u->parameters->version, in_step = u->clock->phase != LS_PHASE_OTHER;
     if (is_updated) ls_event_record(u->updated, u->compute);
     if (is_updated || (in_step && !u->was_in_step)) {
         forget(u, u->held);
-        /* whichever block has read those last that stay */
+        /* for units that stay, whichever block has read them last */
         for (int k = u->turn_count; k < u->buffer_count; k++) ls_event_record(u->buffers[k].left, u->compute);
     }
     u->version = u->parameters->version;
@@ -120,7 +121,7 @@ static void enter(void *context, int block, bool backward) {
     ls_stream_wait_event(u->compute, u->buffers[u->buffer_of[block]].gathered);
 }
 
-/* What it computes of a block has been enqueued. */
+/* The pass has enqueued its work on a block. */
 static void leave(void *context, int block, bool backward) {
     ddp_units *u = context;
     (void)backward;
@@ -133,7 +134,7 @@ ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_m
                            struct ls_phase_clock *clock, int prefetch) {
     *out = NULL;
     ddp_units *u = calloc(1, sizeof *u);
-    if (!u) return ls_fail(LS_ERR_NO_MEMORY, "no memory for units");
+    if (!u) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for units");
     u->comm = comm;
     u->model = model;
     u->parameters = ls_model_tensors(model);

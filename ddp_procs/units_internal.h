@@ -1,5 +1,5 @@
-/* The state of units, and what their files ask of each other: units.c says when a unit is gathered, units_memory.c where it
- * lies. */
+/* The state of units, and the functions shared by their files: units.c decides when a unit is gathered, units_memory.c
+ * places it. */
 #ifndef DDP_UNITS_INTERNAL_H
 #define DDP_UNITS_INTERNAL_H
 
@@ -23,26 +23,28 @@ struct ddp_units {
     ls_stream *compute, *comm_stream;
     struct ls_phase_clock *clock;
     size_t rank, world_size, prefetch;
-    float *slices; /* this rank's of all units, one behind the other */
+    float *slices; /* this rank's slices of all units, concatenated */
     size_t slices_nbytes;
-    bool is_shared, is_adopted; /* the slices are the group's memory; the device is charged for it */
+    bool is_shared, is_adopted; /* the slices are in the group's memory; the device accounts for them */
     struct ls_part *parts;      /* the same, parameter by parameter */
     char *memory;               /* of the buffers */
     struct buffer *buffers;
-    int turn_count, buffer_count; /* those that units take in turn; all: behind them one for each unit that stays */
-    int *buffer_of;               /* of each block's unit */
+    int turn_count,
+        buffer_count; /* buffers that units use in turn; all buffers, with one for each unit that is never dropped */
+    int *buffer_of;   /* of each block's unit */
     ls_event *updated;
     int *visits;
     size_t visit_count;
     /* changes from step to step */
-    int *held;     /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
-    int *forecast; /* the same of a step that is only counted */
-    size_t at;     /* how many of the visits the pass in progress has made */
+    int *held;        /* the block whose unit a buffer has once the enqueued work is done; -1: none */
+    int *forecast;    /* the same for a step that is only counted */
+    size_t at;        /* visits made so far in this pass */
     bool was_in_step; /* the last visit */
-    uint64_t version; /* of the parameters that have been gathered; 0: none have */
+    uint64_t version; /* of the gathered parameters; 0: none gathered */
 };
 
-/* Of a block's unit, in floats: a rank's slice, where that begins among the rank's slices, and all of it. */
+/* Of a block's unit, in floats: the offset of its slice among the rank's slices, the slice's size, and the whole
+ * size. */
 static inline size_t slice_begin(const ddp_units *u, int block) {
     return u->parameters->block_begins[block] / u->world_size;
 }
@@ -51,7 +53,8 @@ static inline size_t slice_floats(const ddp_units *u, int block) {
 }
 static inline size_t unit_floats(const ddp_units *u, int block) { return slice_floats(u, block) * u->world_size; }
 
-/* units_memory.c. Slices, buffers, and what each parameter has of them; collective. Gives all of it back, whatever there is. */
+/* units_memory.c. place allocates slices and buffers and assigns each parameter's part; collective. displace frees
+ * them, also after a failure. */
 ls_status ddp_units_place(ddp_units *u);
 void ddp_units_displace(ddp_units *u);
 

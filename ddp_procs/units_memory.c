@@ -1,9 +1,9 @@
-/* units_memory — where the parameters lie that come and go.
- *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
- *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in
- *           half precision
- *   places: on CPU devices slices lie in the group's memory, where other ranks read them in place: a gather copies once. The
- *           device is charged for them as for all parameters. Buffers are the rank's own */
+/* units_memory — the layout of the gathered parameters and each rank's slices.
+ *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice is 1/W of its
+ *           block's slots, cut at any element. A buffer is as large as the largest unit that uses it, with space for
+ *           its copy in half precision
+ *   places: on CPU devices slices are in the group's memory, where other ranks read them in place: a gather copies
+ *           once. They are charged to the device like all parameters. Buffers are in the rank's own memory */
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -18,10 +18,10 @@ static ls_status alloc_lists(ddp_units *u) {
     u->held = calloc(most_buffers, sizeof *u->held);
     u->forecast = calloc(most_buffers, sizeof *u->forecast);
     bool fits = u->parts && u->visits && u->buffers && u->buffer_of && u->held && u->forecast;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a list of units");
 }
 
-/* Where other ranks can reach the slices, so that a gather copies once. */
+/* Allocates slices in memory that other ranks can read, so that a gather copies once. */
 static ls_status alloc_slices(ddp_units *u) {
     ls_status status;
     u->slices_nbytes = u->parameters->parameter_floats / u->world_size * sizeof(float);
@@ -60,7 +60,7 @@ static ls_status alloc_buffers(ddp_units *u) {
     return status;
 }
 
-/* What of parameter p lies in this rank's slice of its unit, perhaps nothing. */
+/* The part of parameter p in this rank's slice of its unit; may be empty. */
 static struct ls_part find_part(const ddp_units *u, size_t p) {
     const ls_parameters *all = u->parameters;
     int block = all->block_of[p];

@@ -1,10 +1,10 @@
-/* units_search — where the first NaN or infinity stands, if no rank has all parameters.
- *   idea  : a rank whose loss is not finite looks for the reason, alone: others may be well, and go on with their backward, which
- *           waits for this rank's slices. So it goes through that backward as they do, and looks at each unit as it comes: what
- *           it gathers and reduces are the operations that the others are in. The first parameter that is not finite is the
- *           reason; none: what the activations show
+/* units_search — finds the first NaN or infinity if no rank has all parameters.
+ *   idea  : a rank whose loss is not finite searches for the cause alone: the others' losses may be finite, and their
+ *           backward waits for this rank's slices. So it runs the same backward, and checks each unit when it is
+ *           gathered: its gathers and reductions match the others'. The first parameter that is not finite is the
+ *           cause; if there is none, the activations are searched
  *   cost  : a backward, and a copy of each unit to the host
- *   fails : a rank that has said its reason before breaks the group; this one then ends with what that one said */
+ *   fails : if another rank reports its reason first and breaks the group, this rank ends with that report */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 struct search {
     ls_model *model;
     struct ls_hooks before; /* the units' own */
-    char *place;            /* the last that was found: blocks come in descending order */
+    char *place;            /* the last one found: blocks are visited in descending order */
     size_t capacity;
     bool found;
     ls_status status;

@@ -1,4 +1,4 @@
-/* data_parallel — building and taking down what dp_step.c works with. */
+/* data_parallel — creates and destroys the objects that dp_step.c uses. */
 #include "dp_threads/data_parallel.h"
 
 #include <stdlib.h>
@@ -73,10 +73,9 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     return status;
 }
 
-/* A group of the replicas' threads; on GPUs their memory goes through it on `path`. On failure ends[] is all NULL. */
+/* Creates a group of the replicas' threads; on GPUs it moves their memory by `path`. On failure ends[] is all NULL. */
 static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *options, ls_comm_path path) {
-    /* a wait for a device waits for NCCL's operations too, without knowing them: the group, which does, gives up
-     * first */
+    /* a wait for a device includes NCCL's operations but cannot name them; the group can, so it times out first */
     double timeout_s = path == LS_COMM_NCCL ? ls_wait_timeout_s() / 2 : ls_wait_timeout_s();
     ls_comm_options group = {.world_size = options->device_count, .timeout_s = timeout_s, .allreduce = "direct"};
     _Static_assert(LS_MAX_DEVICES <= LS_COMM_MAX_RANKS, "a group has room for all devices");
@@ -90,7 +89,7 @@ static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *o
     return status;
 }
 
-/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take
+/* These sums of a few hundred bytes are added in replica order ("direct"), as the ranks of DistributedDataParallel add
  * them. */
 static ls_status join_batchnorm(struct dp *dp, const dp_options *options) {
     if (!options->sync_bn || ls_model_batchnorm_count(dp->base.model) == 0) return LS_OK;
@@ -121,7 +120,7 @@ static ls_status place_loss_scale(struct dp *dp) {
     return status;
 }
 
-/* Different ones; 0 for CPU devices. */
+/* Number of different GPUs; 0 for CPU devices. */
 static int count_gpus(const dp_options *options) {
     ls_device_choice choice = {.kind = ls_device_kind_of(options->devices[0]), .count = options->device_count};
     for (int i = 0; i < choice.count; i++) choice.indices[i] = ls_device_index(options->devices[i]);
@@ -130,7 +129,7 @@ static int count_gpus(const dp_options *options) {
 
 static ls_status check(const ls_model *module, const dp_options *options) {
     if (options->device_count < 1 || options->device_count > LS_MAX_DEVICES) {
-        return ls_fail(LS_ERR_USAGE, "DataParallel on %d devices; there must be 1 to %d", options->device_count,
+        return ls_fail(LS_ERR_USAGE, "DataParallel cannot use %d devices; expected 1 to %d", options->device_count,
                        LS_MAX_DEVICES);
     }
     if ((size_t)options->device_count > options->max_batch) {
@@ -145,19 +144,18 @@ static ls_status check(const ls_model *module, const dp_options *options) {
                        options->device_count);
     }
     if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) == LS_DEVICE_CPU) {
-        return ls_fail(LS_ERR_USAGE,
-                       "NCCL works between GPUs, and these devices are none: --replicate flat is for all");
+        return ls_fail(LS_ERR_USAGE, "NCCL works between GPUs only; give --replicate flat for other devices");
     }
     bool shares = ls_device_computes(options->devices[0]) && count_gpus(options) < options->device_count;
     if (options->replicate == DP_REPLICATE_NCCL && shares) {
         return ls_fail(LS_ERR_USAGE,
-                       "NCCL needs a GPU for each of the %d devices, and they share %d: --replicate flat does without",
+                       "NCCL needs a GPU for each of the %d devices, but they share %d; give --replicate flat",
                        options->device_count, count_gpus(options));
     }
     int required = ls_device_index(options->devices[0]), actual = ls_device_index(ls_model_device(module));
     if (ls_model_device(module) != options->devices[0]) {
         return ls_fail(LS_ERR_INVALID,
-                       "the module must have its parameters and buffers on device %d (the first of the list) but they "
+                       "the module must have its parameters and buffers on device %d (the first of the list), but they "
                        "are on device %d",
                        required, actual);
     }
@@ -171,7 +169,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     if (status == LS_OK) status = ls_event_create(&dp->loss_taken, "loss taken");
     if (status == LS_OK) status = ls_event_create(&dp->updated, "parameters updated");
     dp->sent = calloc((size_t)options->device_count, sizeof *dp->sent);
-    if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for DataParallel");
     if (status == LS_OK) status = ls_parallel_alloc_places(p, options->max_batch);
     if (status == LS_OK) {
         status =
@@ -192,8 +190,8 @@ static const char *graph_obstacle(const ls_parallel *p) {
     return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
 }
 
-/* Inputs, outputs and their gradients with each micro-batch; parameters with the first, gradients with the last. Where
- * the step is one micro-batch, a device without a piece of it takes no part. */
+/* Inputs, outputs and their gradients are sent with each micro-batch; parameters with the first, gradients with the
+ * last. If the step is one micro-batch, a device without a piece of it takes no part. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     float *data;
     size_t parameters, rows = 0;
@@ -201,8 +199,8 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     if (p->device_count == 1 || (rows == 0 && size.micro_batches == 1)) return;
     ls_model_parameters(p->model, &data, &parameters);
     uint64_t outputs = rows * ls_model_outputs(p->model) * sizeof(float);
-    bytes[LS_PHASE_GATHER] = outputs; /* the loss's own device too: a copy within it */
-    if (p->devices[local] != p->loss_device) bytes[LS_PHASE_SCATTER] += outputs; /* come back as gradients */
+    bytes[LS_PHASE_GATHER] = outputs; /* the loss's own device, too: a copy within its memory */
+    if (p->devices[local] != p->loss_device) bytes[LS_PHASE_SCATTER] += outputs; /* sent back as gradients */
     if (local == 0) return;
     bytes[LS_PHASE_SCATTER] += rows * ls_model_input_nbytes(p->model);
     bytes[LS_PHASE_REPLICATE] = bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
@@ -210,11 +208,11 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
 
 static void destroy(ls_parallel *p) {
     struct dp *dp = dp_of(p);
-    if (!dp_workers_destroy(dp->workers)) return; /* reported; nothing may be freed under a thread that is stuck */
+    if (!dp_workers_destroy(dp->workers)) return; /* reported; a stuck thread may still use everything */
     for (int i = 0; i < p->device_count; i++) (void)ls_device_synchronize(p->devices[i]);
     for (int i = 0; i < p->device_count; i++) {
         struct dp_replica *r = &dp->replicas[i];
-        if (!r->device) continue; /* not reached by a build that failed */
+        if (!r->device) continue; /* creation failed before it */
         destroy_events(r);
         ls_device_free(r->device, r->inputs);
         ls_device_free(r->device, r->dy);
@@ -257,7 +255,7 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     ls_status status = check(module, options);
     if (status != LS_OK) return status;
     struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
-    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for DataParallel");
     ls_parallel *p = &dp->base;
     ls_parallel_set_mode(p, &dp_mode);
     p->world_size = 1;

@@ -10,15 +10,6 @@
 
 static const char *const replications[] = {"flat", "nccl", NULL}; /* the order of dp_replication */
 
-/* Everything that a run builds and takes down. */
-struct session {
-    int count;
-    ls_device *devices[LS_MAX_DEVICES];
-    ls_model *model;
-    ls_dataset *train, *test;
-    ls_parallel *parallel;
-};
-
 struct dp_settings dp_settings_defaults(void) {
     return (struct dp_settings){.train = ls_train_defaults(), .output_device = -1};
 }
@@ -34,16 +25,15 @@ ls_status dp_settings_parse(struct dp_settings *s, int argc, char **argv, bool *
          .empty = "all GPUs, or a CPU device for each core"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023), .kept = "devices",
-         .help = "these devices; the first holds the model. A GPU that is named more than once is shared",
+         .help = "devices by number; the first holds the model. A GPU named more than once is shared",
          .empty = "--devices"},
         {.kind = LS_OPTION_INT, .name = "output-device", .to.number = &s->output_device, .argument = "D",
          .limits = LS_BETWEEN(-1, 1023),
-         .help = "the device that gathers the outputs and takes the loss; -1: the first"},
+         .help = "device that gathers the outputs and computes the loss; -1: the first"},
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &s->replicate, .choices = replications,
-         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
-                 "reduces them (a GPU for each device)"},
+         .help = "flat: copy parameters from, and gradients to, the first device; nccl: broadcast and reduce by NCCL (needs a GPU for each device)"},
         {.kind = LS_OPTION_FLAG, .name = "single", .to.flag = &s->single, .kept = "mode",
-         .help = "train on one device without DataParallel: the T1 that speed-ups refer to"},
+         .help = "train on one device without DataParallel: the baseline T1 of speed-ups"},
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
@@ -56,9 +46,9 @@ ls_status dp_settings_parse(struct dp_settings *s, int argc, char **argv, bool *
     return status;
 }
 
-/* CUDA usually loads a kernel at its first launch, which may wait for all that the GPU is doing: behind an operation of
- * NCCL that waits for this very thread to come, for ever (the CUDA programming guide warns of it under "lazy loading").
- * CUDA reads this when it starts. */
+/* CUDA usually loads a kernel at its first launch, which may wait for all work of the GPU, including an operation of
+ * NCCL that waits for this very thread: a deadlock (the CUDA programming guide warns of it under "lazy loading"). CUDA
+ * reads this variable when it starts. */
 static void load_kernels_at_the_start(void) {
     static const char *const variable = "CUDA_MODULE_LOADING";
     (void)setenv(variable, "EAGER", 0);
@@ -82,7 +72,7 @@ static ls_status choose_devices(struct dp_settings *s) {
     return status;
 }
 
-/* The first that has this number: of several that share a GPU, the one in front. */
+/* The first device with this index: several may share a GPU. */
 static ls_status find_output_device(const struct dp_settings *s, int *place) {
     *place = 0;
     if (s->output_device < 0) return LS_OK;
@@ -92,7 +82,7 @@ static ls_status find_output_device(const struct dp_settings *s, int *place) {
     return ls_fail(LS_ERR_USAGE, "output device %d is not among the devices", s->output_device);
 }
 
-static ls_status open_devices(struct session *session, const struct dp_settings *s) {
+static ls_status open_devices(struct dp_session *session, const struct dp_settings *s) {
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < s->choice.count; i++) {
         status = ls_devices_open(&session->devices[i], &s->choice, i, &s->train);
@@ -101,7 +91,7 @@ static ls_status open_devices(struct session *session, const struct dp_settings 
     return status;
 }
 
-static ls_status build(struct session *session, struct dp_settings *s) {
+static ls_status build(struct dp_session *session, struct dp_settings *s) {
     int output = 0;
     size_t max_batch = ls_micro_batch_rows((size_t)s->train.batch_size, s->train.accumulate);
     ls_status status = find_output_device(s, &output);
@@ -132,34 +122,38 @@ static ls_status build(struct session *session, struct dp_settings *s) {
     return dp_create(&session->parallel, session->model, &options);
 }
 
-static void take_down(struct session *session) {
+void dp_session_close(struct dp_session *session) {
     bool stuck = session->parallel && session->parallel->stuck;
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    if (stuck) return; /* a thread still uses what follows; the process ends in a moment */
+    if (stuck) return; /* a thread may still use the rest; the process ends soon */
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
     ls_model_destroy(session->model);
     for (int i = 0; i < session->count; i++) ls_device_close(session->devices[i]);
 }
 
-static ls_status train(struct session *session, struct dp_settings *s, ls_train_result *result) {
-    ls_status status = ls_virtual_time_begin(&s->train);
-    if (status == LS_OK) status = choose_devices(s);
+ls_status dp_session_open(struct dp_session *session, struct dp_settings *s) {
+    ls_status status = choose_devices(s);
     if (status == LS_OK) status = ls_train_options_check(&s->train, s->choice.count);
-    if (status == LS_OK) status = build(session, s);
+    return status == LS_OK ? build(session, s) : status;
+}
+
+static ls_status train(struct dp_session *session, struct dp_settings *s, ls_train_result *result) {
+    ls_status status = ls_virtual_time_begin(&s->train);
+    if (status == LS_OK) status = dp_session_open(session, s);
     if (status != LS_OK) return status;
-    if (s->choice.gpu_missed) session->parallel->gpu_missed = s->choice.found;
+    if (s->choice.gpu_expected) session->parallel->why_not_gpu = s->choice.found;
     ls_train_warn_workers(&s->train, 1);
-    /* one process: the global order of the samples, whichever way it would be sharded */
+    /* one process: the global order of the samples, the same for all ways of sharding */
     ls_sharing sharing = {.shard = LS_SHARD_CONTIGUOUS};
     return ls_train(session->parallel, &s->train, sharing, session->train, session->test, result);
 }
 
 ls_status dp_run(struct dp_settings *s, ls_train_result *result) {
-    struct session session = {0};
-    /* waits for a device outlast those for NCCL's operations, which say what they wait for */
+    struct dp_session session = {0};
+    /* waits for a device time out later than those for NCCL's operations, whose messages name the operation */
     ls_set_wait_timeout_s((s->replicate == DP_REPLICATE_NCCL ? 2 : 1) * s->train.timeout_s);
     ls_status status = train(&session, s, result);
-    take_down(&session);
+    dp_session_close(&session);
     return status;
 }

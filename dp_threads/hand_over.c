@@ -1,13 +1,13 @@
-/* hand_over — runs a part of the step in every replica's thread, and returns how it went.
- *   idea  : what a replica enqueues returns nothing, and a failure in it sticks to its device (common/device/device.h).
- *           So a replica's device is asked once, at the hand-over: otherwise device 0 would take the loss of outputs
- *           that never came, or add up such gradients
- *   fails : the replica's status becomes the step's (parallel_apply.c says which). Replicas that meet inside of a part,
- *           by sync_bn or nccl, must not wait for one that has failed: it ends their groups */
+/* hand_over — runs a part of the step in every replica's thread, and returns its status.
+ *   idea  : a replica's enqueue calls return no status; a failure in them sticks to its device
+ *           (common/device/device.h). So the status of a replica's device is read once, at the hand-off: otherwise
+ *           device 0 would compute the loss of outputs that were never sent, or add up such gradients
+ *   fails : the replica's status becomes the step's (parallel_apply.c chooses which). Replicas that communicate inside
+ *           of a part, by sync_bn or nccl, must not wait for one that has failed: it aborts their groups */
 #include "dp_threads/dp.h"
 
-/* This replica takes no further part: those that wait for it in a group are told. */
-static void let_go(const struct dp_replica *r, const char *reason) {
+/* Aborts this replica's groups, so that replicas which wait for it return. */
+static void abort_groups(const struct dp_replica *r, const char *reason) {
     if (r->sync_bn) ls_comm_abort(r->sync_bn, reason);
     if (r->nccl) ls_comm_abort(r->nccl, reason);
 }
@@ -18,7 +18,7 @@ static ls_status run_part(void *context, int i) {
     dp->part(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_OTHER);
     ls_status status = ls_device_status(r->device);
-    if (status != LS_OK) let_go(r, "its replica failed");
+    if (status != LS_OK) abort_groups(r, "its replica failed");
     return status;
 }
 
@@ -30,5 +30,5 @@ ls_status dp_on_replicas(struct dp *dp, dp_part_fn part) {
 }
 
 void dp_abandon(ls_parallel *p) {
-    for (int i = 0; i < p->device_count; i++) let_go(&dp_of(p)->replicas[i], "the step failed");
+    for (int i = 0; i < p->device_count; i++) abort_groups(&dp_of(p)->replicas[i], "the step failed");
 }

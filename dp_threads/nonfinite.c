@@ -1,6 +1,6 @@
-/* nonfinite — in which replica a NaN or an infinity came up.
- *   order : replicas in order, each searched in the order of its computation. Their parameters are copies of device 0's, so a bad
- *           parameter is found on device 0; a bad sample or output on the device whose piece it lies in */
+/* nonfinite — finds the replica in which a NaN or an infinity first appeared.
+ *   order : replicas in order, each searched in the order of its computation. Their parameters are copies of device
+ *           0's, so a bad parameter is found on device 0; a bad sample or output on the device that has its piece */
 #include <stdio.h>
 #include <string.h>
 

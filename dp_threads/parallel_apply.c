@@ -1,8 +1,8 @@
-/* parallel_apply — hand-over to the replicas' threads and back.
- *   idea  : two counters per thread: `started` is raised by the caller, `finished` by the thread. A thread that sees a
- *           raised counter also sees what was written before it was raised, so the job itself needs no lock
- *   cost  : where every thread has a core, a few hundred nanoseconds each way; else a futex call and a switch
- *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, with all
+/* parallel_apply — the hand-off to the replicas' threads and back.
+ *   idea  : two counters per thread: the caller raises `started`, the thread raises `finished`. A thread that sees a
+ *           raised counter also sees all writes before it was raised, so the job itself needs no lock
+ *   cost  : if every thread has a core, a few hundred nanoseconds each way; otherwise a futex call and a context switch
+ *   fails : a replica that does not return before the deadline is reported; its thread is then abandoned, with all
  *           that it uses, since there is no safe way to stop it */
 #include "dp_threads/parallel_apply.h"
 
@@ -22,7 +22,7 @@ struct worker {
     int replica;
     ls_device *device;
     pthread_t thread;
-    /* the hand-over */
+    /* the hand-off */
     ls_flag started, finished;
     /* written by the thread before it raises `finished`; read by the caller after it */
     ls_status status;
@@ -40,14 +40,14 @@ struct dp_workers {
     struct worker workers[];
 };
 
-/* --- what the probes see of the hand-over ------------------------------------------------------------------------- */
+/* --- probes of the hand-off --------------------------------------------------------------------------------------- */
 
 /* Before the flag is raised, since a thread that sees it raised may read the records. */
 static void probe_raise(ls_flag *flag, const char *label, uint32_t value) {
     ls_probe_instant(LS_PROBE_RAISE, label, (uintptr_t)flag, value);
 }
 
-/* A wait that began while the probes were off is one that has just ended: the replicas' threads wait between steps. */
+/* A wait that began while the probes were off ends now: the replicas' threads wait between steps. */
 static bool probe_wait(ls_flag *flag, const char *label, uint32_t value, double spin_us, double until_us) {
     struct ls_probe_record record = {0};
     if (ls_probing()) record = ls_probe_begin(LS_PROBE_AWAIT, label);
@@ -87,7 +87,7 @@ static void *worker_main(void *argument) {
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count) {
     *out = NULL;
     dp_workers *workers = calloc(1, sizeof *workers + (size_t)count * sizeof *workers->workers);
-    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d replica threads", count);
+    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d replica threads", count);
     workers->spin_us = ls_spin_us_for(count);
     workers->count = 1;
     for (int i = 0; i < count; i++) {
@@ -138,20 +138,20 @@ static ls_status join(dp_workers *workers, int replicas) {
     return LS_OK;
 }
 
-/* How much a replica's failure says about the cause: those that another replica's failure has made fail are not the
- * cause, nor are those that have nothing to say (a GPU that they share has failed before). 0: it has not failed. */
-static int blame(const struct worker *worker) {
+/* How close a replica's failure is to the cause: a failure that another replica's failure has caused ranks lowest, then
+ * one without a message (of a GPU that they share and that has failed before). 0: it has not failed. */
+static int failure_severity(const struct worker *worker) {
     if (worker->status == LS_OK) return 0;
     if (worker->status == LS_ERR_PEER) return 1;
     return worker->message[0] == '\0' ? 2 : 3;
 }
 
-/* The first in replica order of those that say most. NULL: none failed. */
+/* The first in replica order of the most severe failures. NULL: none failed. */
 static const struct worker *first_failed(const dp_workers *workers, int replicas) {
     const struct worker *first = NULL;
     for (int i = 0; i < replicas; i++) {
         const struct worker *worker = &workers->workers[i];
-        if (blame(worker) > (first ? blame(first) : 0)) first = worker;
+        if (failure_severity(worker) > (first ? failure_severity(first) : 0)) first = worker;
     }
     return first;
 }
@@ -161,7 +161,7 @@ ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn tas
     workers->context = context;
     for (int i = 1; i < replicas; i++) {
         ls_flag *started = &workers->workers[i].started;
-        probe_raise(started, job_given, ls_flag_value(started) + 1); /* nobody else raises it */
+        probe_raise(started, job_given, ls_flag_value(started) + 1); /* only this thread raises it */
         ls_flag_raise(started);
     }
     run_replica(&workers->workers[0]);

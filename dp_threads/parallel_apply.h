@@ -1,7 +1,7 @@
-/* One persistent thread per device, and the hand-over of work to all of them: DataParallel's parallel_apply.
+/* One persistent thread per device, and the hand-off of work to all of them: DataParallel's parallel_apply.
  *
  * The caller's own thread drives device 0; devices 1 .. count-1 have a thread each, started once and pinned to the
- * device's core. Between two calls the threads wait (spinning briefly where each has a core, then asleep). */
+ * device's core. Between calls the threads wait (they spin briefly if each has a core, then sleep). */
 #ifndef DP_PARALLEL_APPLY_H
 #define DP_PARALLEL_APPLY_H
 
@@ -14,14 +14,14 @@ typedef struct dp_workers dp_workers;
 /* Starts the threads and binds the calling thread to devices[0]. On failure *out is NULL and no thread is left. */
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count);
 
-/* Ends the threads. NULL is a no-op. False: a thread is stuck, and still uses everything that its task was given;
- * nothing of that may be freed. */
+/* Ends the threads. NULL is a no-op. False: a thread is stuck and still uses the arguments of its task; do not free
+ * them. */
 bool dp_workers_destroy(dp_workers *workers);
 
 /* Whether a replica has missed its deadline. */
 bool dp_workers_stuck(const dp_workers *workers);
 
-/* What one replica does in its thread. */
+/* A replica's task. */
 typedef ls_status (*dp_replica_fn)(void *context, int replica);
 
 /* Runs task(context, i) for i in 0 .. replicas-1, each in its device's thread, and returns when all have returned.

@@ -1,15 +1,15 @@
-/* reduce — the replicas' gradients travel to device 0, which adds them to its own.
- *   cost  : (N-1) x parameter bytes into device 0, once a step, however many micro-batches the replicas have added up,
- *           then one pass over N arrays there: all of it on device 0's memory, which is why DataParallel's device 0 is
- *           the busy one. nccl: parameter bytes into device 0, summed on the way, and no memory for the replicas'
- *           gradients there
+/* reduce — sends the replicas' gradients to device 0, which adds them to its own.
+ *   cost  : (N-1) x parameter bytes into device 0, once a step, for any number of micro-batches that the replicas have
+ *           accumulated, then one pass over N arrays there: all of it on device 0's memory, which is why DataParallel's
+ *           device 0 is the busiest. nccl: parameter bytes into device 0, summed on the way, and no memory for the
+ *           replicas' gradients there
  *   order : g0 + g1, + g2, ... in replica order, a sum and never a mean (the loss is already the mean of the whole
  *           batch); the naive and the direct all-reduce of DDP add in the same order. nccl: the order of NCCL's ring or
  *           tree, the same in each step */
 #include "dp_threads/dp.h"
 #include "kernels/kernels.h"
 
-/* On every replica, device 0's too: there the sum takes the place of its own. */
+/* On every replica, including device 0's, where the sum replaces its own gradients. */
 static void reduce_by_nccl(const struct dp *dp, const struct dp_replica *r) {
     float *gradients;
     size_t count;

@@ -1,15 +1,15 @@
-/* replicate — every step, with its first micro-batch, every replica gets device 0's parameters anew. The device that
- * takes the loss gets the scale for its gradient, which the last update may have changed.
+/* replicate — in every step, with its first micro-batch, every replica gets a copy of device 0's parameters. The output
+ * device gets the scale for its gradient, which the last update may have changed.
  *   cost  : (N-1) x parameter bytes out of device 0, one flat copy per replica (PyTorch coalesces into groups of 10
- *           MiB; ours lie in one allocation, so one group always does). nccl: one broadcast, in which replicas pass the
- *           bytes on
+ *           MiB; ours are one allocation, so one group always suffices). nccl: one broadcast, in which replicas forward
+ *           the bytes
  *   order : a replica's copy waits for device 0's last update. The replica's own last step needs no wait: its copy
- *           stream (nccl: its comm stream) has sent that step's gradients, so it has passed its backward
- *   not   : the buffers, which PyTorch sends along. Nothing that a replica computes in training depends on its running
- *           statistics, and device 0's forward may already be changing the original ones while this copy runs */
+ *           stream (nccl: its comm stream) has sent that step's gradients, so its backward is over
+ *   not   : the buffers, which PyTorch copies, too. No result of a replica in training depends on its running
+ *           statistics, and device 0's forward may already change the originals while this copy runs */
 #include "dp_threads/dp.h"
 
-/* In place on each device. Only device 0's part waits: the others get nothing before it has begun. */
+/* In place on each device. Only device 0's part waits: the others receive nothing before it has begun. */
 static void broadcast(struct dp *dp, struct dp_replica *r) {
     float *parameters;
     size_t count;

@@ -1,16 +1,17 @@
-/* scatter_gather — pieces of the batch out to the replicas, outputs back, and the way of their gradients.
- *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and come back as
- *           gradients. Each replica's copies run on its own copy stream, driven by its own thread, so they go side by
- *           side
- *   order : copies only; which piece a row lies in is torch.chunk's rule. It may leave replicas without rows: 5 samples
+/* scatter_gather — sends pieces of the batch to the replicas, gathers their outputs, and sends the outputs' gradients
+ * back.
+ *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and back as
+ *           gradients. Each replica's copies run on its own copy stream, driven by its own thread, so they run
+ *           concurrently
+ *   order : copies only; torch.chunk's rule assigns rows to pieces. It may leave replicas without rows: 5 samples
  *           on 4 devices are 2, 2, 1. Only the first `active` replicas run the step's parts, send gradients and are
- *           added up. Where replicas meet (sync_bn, nccl), and with several micro-batches, all are active, and those
- *           without a piece run every part with no rows */
+ *           added up. If replicas communicate (sync_bn, nccl), and with several micro-batches, all are active, and
+ *           those without a piece run every part with no rows */
 #include "common/base/chunk.h"
 #include "dp_threads/dp.h"
 
 void dp_chunk_batch(struct dp *dp) {
-    /* collectives need every replica, also one without rows; so do gradients that wait for the last micro-batch */
+    /* collectives need every replica, also one without rows; so do gradients that are sent with the last micro-batch */
     bool all_take_part = dp->replicas->sync_bn || dp->replicas->nccl || dp->base.micro_batches > 1;
     size_t rows = dp->base.batch->count;
     dp->active = all_take_part ? dp->base.device_count : (int)ls_chunk_count(rows, dp->base.device_count);
@@ -22,7 +23,7 @@ void dp_chunk_batch(struct dp *dp) {
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     size_t row_nbytes = ls_model_input_nbytes(r->model);
     const char *piece = (const char *)dp->base.batch->inputs + r->begin * row_nbytes;
-    if (!r->inputs) { /* replica 0: the batch lies on its device */
+    if (!r->inputs) { /* replica 0: the batch is on its device */
         r->x = piece;
         ls_parallel_await_batch(&dp->base, r->compute);
         return;
@@ -38,8 +39,8 @@ void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     ls_stream_wait_event(r->compute, r->piece_arrived);
 }
 
-/* The gathered outputs' memory still holds the gradient of the micro-batch before, and other replicas may be reading it.
- * (Between two steps the update has seen to that, and a replica's own backward comes before its own outputs.) */
+/* The gathered outputs' memory still has the gradient of the previous micro-batch, and other replicas may be reading
+ * it. (Between two steps the update orders this, and a replica's own backward precedes its own outputs.) */
 static void await_backward_of_others(struct dp *dp, struct dp_replica *r) {
     for (int i = 0; i < dp->active; i++) {
         if (&dp->replicas[i] != r) ls_stream_wait_event(r->copy, dp->replicas[i].backward_done);

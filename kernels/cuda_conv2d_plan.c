@@ -1,22 +1,22 @@
 /* cuda_conv2d_plan — how a GPU's convolutions cut a batch.
- *   unfolded: into pieces of equal size, as few as the limit allows, so that no piece is a small rest. There is always
- *             room for as many samples as the limit allows: a smaller batch of the same layer may be cut into fewer,
- *             larger pieces, and they fit into the same workspace
- *   direct  : only the weights' gradient needs a workspace. Its lines are cut into shares, each with sums of its own.
- *             The number of shares does not depend on the GPU: the GPU is not known when the workspace is allocated,
+ *   unfolded: into pieces of equal size, as few as the limit allows, so that no piece is a small remainder. There is
+ *             always room for as many samples as the limit allows: a smaller batch of the same layer may be cut into
+ *             fewer, larger pieces, which fit into the same workspace
+ *   direct  : only the weights' gradient needs a workspace. Its lines are cut into shares, each with separate sums.
+ *             The number of shares does not depend on the GPU: the GPU is unknown when the workspace is allocated,
  *             and the sums' bits must not depend on it */
 #include "kernels/cuda/conv2d_plan.h"
 
 #include <limits.h>
 
-/* cuBLAS takes more in one call, but how much is not documented. */
+/* cuBLAS accepts more in one call; its limit is not documented. */
 #define MOST_SAMPLES 32768
 
-/* Up to so many output channels the direct way is taken: see kernels/cuda/conv2d_direct.cu. */
+/* The largest number of output channels for the direct method: see kernels/cuda/conv2d_direct.cu. */
 #define MOST_DIRECT_CHANNELS 32
 
 /* See kernels/cuda/conv2d_direct_weights.cu. */
-#define BLOCKS 132 /* as an H100 has multiprocessors: one for each */
+#define BLOCKS 132 /* one for each multiprocessor of an H100 */
 #define MOST_STRIP_QUADS 8
 #define MOST_BANDS_TIMES_CHANNELS 128 /* of a block */
 #define MOST_GROUP_CHANNELS 32
@@ -44,7 +44,7 @@ static size_t floats_for(size_t count, ls_dtype dtype) {
     return (count * ls_dtype_nbytes(dtype) + sizeof(float) - 1) / sizeof(float);
 }
 
-/* Shares and groups of channels: about a block for each multiprocessor, all with equally much to do. */
+/* Shares and groups of channels: about one block for each multiprocessor, all with the same amount of work. */
 static void cut_weights(const struct ls_conv2d_shape *s, struct ls_cuda_conv2d_plan *plan) {
     size_t quads = divide_up((size_t)ls_conv2d_out_width(s), 4);
     plan->strip_quads = divide_up(quads, divide_up(quads, MOST_STRIP_QUADS));
@@ -67,7 +67,7 @@ bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *s, size_t unfolded_n
     size_t in_plane = (size_t)s->in_height * (size_t)s->in_width, channels = (size_t)s->out_channels;
     size_t batch = max_size((size_t)s->batch, 1);
     plan->is_direct = goes_directly(s);
-    const ls_dtype unfolded_dtype = LS_FP32; /* fp32 products, which backward data folds */
+    const ls_dtype unfolded_dtype = LS_FP32; /* backward data folds fp32 products */
     const size_t alignment = 16 / ls_dtype_nbytes(s->dtype);
     plan->taps = (size_t)s->in_channels * (size_t)s->kernel_h * (size_t)s->kernel_w;
     plan->rows = (plan->taps + alignment) / alignment * alignment;

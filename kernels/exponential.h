@@ -1,12 +1,12 @@
 /* exp and GELU of floats: ours, so that they are vectorised, and have the same bits in every build for CPUs and on GPUs.
- *   idea  : exp(x) = 2^n exp(r) with n the whole number next to x / ln 2, so that |r| is at most ln 2 / 2. ln 2 is
+ *   idea  : exp(x) = 2^n exp(r) with n the integer nearest to x / ln 2, so that |r| is at most ln 2 / 2. ln 2 is
  *           subtracted in two parts, of which the first, times n, is exact. exp(r) = 1 + r + r^2 Q(r), where Q has the
- *           smallest largest relative error (Remez), its coefficients rounded to float. 2^n is multiplied on in two
- *           halves, so that results reach down into the subnormal numbers and up to infinity.
- *           GELU in the tanh form is 0.5 x (1 + tanh(u)), and 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)): it needs exp only,
- *           and loses nothing where tanh(u) is near -1
+ *           smallest maximum relative error (Remez), its coefficients rounded to float. The factor 2^n is applied in
+ *           two halves, so that results reach down into the subnormal numbers and up to infinity.
+ *           GELU in the tanh form is 0.5 x (1 + tanh(u)), and 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)): it needs exp
+ *           only, and loses nothing where tanh(u) is near -1
  *   cost  : additions, multiplications and selections, no branch: 28 for exp
- *   order : every step is rounded by itself: no fused multiply-add, which not every build has
+ *   order : every step is rounded separately: no fused multiply-add, which not every build has
  *   error : exp: at most 1 ulp, over all floats (tests/kernels/test_exponential.c); exp(-inf) = 0, exp(inf) = inf, NaN
  *           stays NaN */
 #ifndef LS_KERNELS_EXPONENTIAL_H
@@ -16,7 +16,7 @@
 
 /* r, and n + 2 * 127. */
 static inline LS_ANYWHERE float ls_exp_remainder(float x, uint32_t *biased) {
-    const float whole = 0x1.8p23f; /* added to a small number, it leaves the nearest whole number in the last bits */
+    const float whole = 0x1.8p23f; /* added to a small number, it leaves the nearest integer in the last bits */
     x = x > 89 ? 89 : x;           /* infinite from 88.73 on */
     x = x < -104 ? -104 : x;       /* 0 below -103.98; a NaN passes both */
     float shifted = x * 0x1.715476p0f + whole, n = shifted - whole;
@@ -42,7 +42,7 @@ static inline LS_ANYWHERE float ls_exp_float(float x) {
     return ls_exp_of_remainder(r, biased);
 }
 
-/* GELU is made of exp(-2u) = exp(-x (a + b x^2)), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). */
+/* GELU uses exp(-2u) = exp(-x (a + b x^2)), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). */
 static inline LS_ANYWHERE float ls_gelu_exponent(float x) { return -(x * (0x1.988454p0f + 0x1.2444f2p-4f * (x * x))); }
 
 static inline LS_ANYWHERE float ls_gelu_of(float x, float e) { return x / (1 + e); }

@@ -1,9 +1,9 @@
-/* kernels — the dispatcher, and what ops.def alone says about the operations. */
+/* kernels — the dispatcher, and properties of the operations that follow from ops.def alone. */
 #include "kernels/kernels.h"
 
 #include "kernels/cpu/cpu.h"
 
-_Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
+_Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation is stored in a stream's queue");
 
 ls_status ls_run_op(const struct ls_op *op) {
     const struct ls_kernels *kernels = ls_cpu_kernels();
@@ -42,8 +42,8 @@ void ls_enqueue(ls_stream *stream, const struct ls_op *op) {
     if (probing) ls_probe_end(&record);
 }
 
-/* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or
- * this does not compile. */
+/* The typed calls: each packs its arguments and enqueues them. If a prototype in kernels.h does not match ops.def, this
+ * does not compile. */
 #define LS_FIELD_PARAMETER(type, name) , type name
 #define LS_FIELD_VALUE(type, name) name,
 #define LS_OP(name, flops, bytes, aliasing)                                                                            \

@@ -1,4 +1,4 @@
-/* workspace — the scratch memory of products, convolutions and attention, by kind of device. */
+/* workspace — the scratch memory of matrix multiplies, convolutions and attention, by kind of device. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/conv2d_plan.h"
 
@@ -10,7 +10,7 @@ size_t ls_gemm_workspace_nbytes(ls_device_kind kind, ls_dtype dtype, size_t m, s
     return kind == LS_DEVICE_CUDA ? 0 : ls_cpu_gemm_workspace_nbytes(dtype, m, n, k);
 }
 
-/* Scores as floats, a row of which gradients of halves take half of; tiled: dy y of each row. */
+/* Scores as floats, whose rows are reused for half-precision gradients, half as long; tiled: dy y of each row. */
 static size_t cuda_attention_workspace_nbytes(const struct ls_attention_shape *s) {
     size_t rows = (size_t)s->batch * (size_t)s->heads * (size_t)s->context;
     return rows * (s->tiled ? 1 : (size_t)s->context) * sizeof(float);

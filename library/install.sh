@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts programs, library, manuals and what they read below a folder, and says what is where.
+# Installs programs, library, manuals and the data that programs read below a folder, and prints where each is.
 # usage: library/install.sh TO BUILD VERSION SONAME LIBRARIES programs FILE... plugins FILE... shipped FOLDER...
 set -eu
 to=$1 build=$2 version=$3 soname=$4 libraries=$5

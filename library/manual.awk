@@ -1,4 +1,4 @@
-# A page of the manual, section 1, from what a program says to --help.
+# Writes a manual page, section 1, from a program's --help.
 # usage: PROGRAM --help | awk -v name=PROGRAM -v version=V -f library/manual.awk
 function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); if (text ~ /^[.\x27]/) text = "\\\\\\&" text; return text }
 NR == 1 { usage = $0; sub(/^Usage: [^ ]*/, name, usage); next }

@@ -1,8 +1,8 @@
 /* run — the library's calls: the two programs' runs, with memory in place of files, and callbacks in place of lines.
- *   idea  : options are those of the programs, read by the same tables, so whatever the programs can do the library can.
- *           Trained weights go through a file without a name, in the format of --save-weights: the same whether a thread, a
- *           rank or a fork of this process has trained
- *   fails : each call begins with an empty error, and keeps the first that is reported in it, by whatever thread */
+ *   idea  : options are those of the programs, parsed by the same tables, so the library can do all that the programs
+ *           can. Trained weights are passed through an unlinked file in the format of --save-weights: in the same way
+ *           if a thread, a rank or a fork of this process has trained
+ *   fails : each call begins with an empty error, and keeps the first one that any thread reports in it */
 #define _GNU_SOURCE
 #include "library/run.h"
 
@@ -67,10 +67,10 @@ static ls_status copy_arguments(ls_run *run, const char *const *options) {
     size_t count = 0;
     while (options && options[count]) count++;
     run->arguments = calloc(count + 2, sizeof *run->arguments);
-    if (!run->arguments) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the options");
+    if (!run->arguments) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the options");
     for (size_t i = 0; i <= count; i++) {
         run->arguments[i] = strdup(i == 0 ? "lockstep" : options[i - 1]);
-        if (!run->arguments[i]) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the options");
+        if (!run->arguments[i]) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the options");
     }
     run->argument_count = (int)count + 1;
     return LS_OK;
@@ -81,7 +81,7 @@ static ls_status read_options(ls_run *run) {
     ls_status status;
     for (int i = 1; i < run->argument_count; i++)
         if (strcmp(run->arguments[i], "--help") == 0 || strcmp(run->arguments[i], "--version") == 0)
-            return ls_fail(LS_ERR_USAGE, "%s is for the programs", run->arguments[i]);
+            return ls_fail(LS_ERR_USAGE, "%s is an option for programs only", run->arguments[i]);
     if (run->mode == LS_MODE_DP) {
         run->settings.dp = dp_settings_defaults();
         status = dp_settings_parse(&run->settings.dp, run->argument_count, run->arguments, &help);
@@ -91,7 +91,7 @@ static ls_status read_options(ls_run *run) {
     }
     const ls_train_options *o = ls_run_options(run);
     bool shows = o->show_model || o->show_pytorch || (run->mode == LS_MODE_DDP && run->settings.ddp.show_schedule);
-    return status == LS_OK && shows ? ls_fail(LS_ERR_USAGE, "options that print are for the programs") : status;
+    return status == LS_OK && shows ? ls_fail(LS_ERR_USAGE, "options that print are for programs only") : status;
 }
 
 int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
@@ -103,7 +103,7 @@ int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
     if (entered != 0) return entered;
     ls_status status = mode == LS_MODE_DP || mode == LS_MODE_DDP
                            ? copy_arguments(run, options)
-                           : ls_fail(LS_ERR_INVALID, "there is no mode %d", (int)mode);
+                           : ls_fail(LS_ERR_INVALID, "mode %d does not exist", (int)mode);
     if (status == LS_OK) status = read_options(run);
     return ls_run_leave(run, status);
 }
@@ -117,7 +117,7 @@ void ls_run_destroy(ls_run *run) {
     free(run);
 }
 
-/* --- what it trains on -------------------------------------------------------------------------------------------- */
+/* --- training data ------------------------------------------------------------------------------------------------ */
 
 static struct ls_memory_samples samples_of(const ls_samples *s) {
     return (struct ls_memory_samples){.spec = {.channels = s->channels,
@@ -159,7 +159,8 @@ int ls_run_set_network(ls_run *run, const char *text) {
     if (entered != 0) return entered;
     free(run->network);
     run->network = strdup(text);
-    ls_status status = run->network ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the network's text");
+    ls_status status =
+        run->network ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the network's text");
     ls_run_options(run)->model = LS_NETWORK_IN_MEMORY;
     return ls_run_leave(run, status);
 }
@@ -184,7 +185,7 @@ static void take_step(void *context, const struct ls_report_line *line) {
 
 static ls_status train_in_mode(ls_run *run, ls_train_result *result) {
     if (run->mode == LS_MODE_DP) {
-        struct dp_settings settings = run->settings.dp; /* a run fills its settings in */
+        struct dp_settings settings = run->settings.dp; /* a run completes its settings */
         return dp_run(&settings, result);
     }
     if (run->settings.ddp.spawn > 0 && !ddp_is_meta(&run->settings.ddp)) return ls_run_train_spawned(run, result);
@@ -207,7 +208,7 @@ static ls_status train(ls_run *run, ls_train_result *result) {
     run->embedding.on_step = run->on_step ? take_step : NULL;
     run->embedding.context = run;
     run->embedding.weights_fd = memfd_create("weights", MFD_CLOEXEC);
-    if (run->embedding.weights_fd < 0) return ls_fail(LS_ERR_SYSTEM, "no memory for the trained weights");
+    if (run->embedding.weights_fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot allocate memory for the trained weights");
     options->embedding = &run->embedding;
     options->quiet = true; /* no progress bar */
     ls_network_set_memory(run->network);
@@ -235,7 +236,7 @@ int ls_run_train(ls_run *run, ls_run_result *result) {
     return code;
 }
 
-/* --- what it has trained ------------------------------------------------------------------------------------------ */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
 size_t ls_run_tensor_count(const ls_run *run) { return run->weights ? ls_safetensors_count(run->weights) : 0; }
 

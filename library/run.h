@@ -1,4 +1,4 @@
-/* What the files of this folder share: a run of include/lockstep.h. */
+/* The state of a run of include/lockstep.h, shared by the files of this folder. */
 #ifndef LIBRARY_RUN_H
 #define LIBRARY_RUN_H
 
@@ -29,11 +29,11 @@ struct ls_run {
 /* The settings that both modes have. */
 ls_train_options *ls_run_options(ls_run *run);
 
-/* While a run is at work in this process: its messages go to the run, and results nowhere. */
+/* Call while a run trains in this process: its messages go to the run, and results are discarded. */
 int ls_run_enter(ls_run *run);
 int ls_run_leave(ls_run *run, ls_status status);
 
-/* A line that the programs would print: keeps the first error, and passes it on. */
+/* Takes a line that the programs would print: keeps the first error, and passes the line on. */
 void ls_run_take_line(void *run, const char *line);
 
 /* Trains in ranks that are forks of this process (spawned.c). */

@@ -1,7 +1,8 @@
-/* spawned — DDP whose ranks the library starts.
- *   idea  : a child of this process is the launcher, so that its signals, its children and its threads are not the caller's;
- *           the ranks are forks of it (ddp_launch), which see the samples where they lie, without a copy. What comes back:
- *           lines through a pipe, the result through shared memory, the weights through the run's file without a name
+/* spawned — DDP with ranks that the library starts.
+ *   idea  : a child of this process is the launcher, so that its signals, its children and its threads are separate
+ *           from the caller's; the ranks are forks of it (ddp_launch), which use the samples in place, without a copy.
+ *           Results: lines through a pipe, the result through shared memory, the weights through the run's unlinked
+ *           file
  *   fails : if this process dies, so do the launcher and with it the ranks */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,21 +20,21 @@
 #include "ddp_procs/ddp_run.h"
 #include "library/run.h"
 
-/* What the processes share. */
+/* Shared by the processes. */
 struct shared {
     ls_run *run;
-    ls_train_result *result; /* in memory that all of them see */
-    int lines_fd;            /* of the pipe: to write */
+    ls_train_result *result; /* in shared memory */
+    int lines_fd;            /* the pipe's write end */
 };
 
 static void send_line(void *context, const char *line) {
     const struct shared *shared = context;
     char text[2100];
     int length = snprintf(text, sizeof text, "%s\n", line);
-    if (length > 0 && write(shared->lines_fd, text, (size_t)length) < 0) return; /* nobody listens any more */
+    if (length > 0 && write(shared->lines_fd, text, (size_t)length) < 0) return; /* no reader is left */
 }
 
-/* In a rank. */
+/* Runs in a rank. */
 static int be_rank(void *context) {
     struct shared *shared = context;
     ddp_settings settings = shared->run->settings.ddp;
@@ -45,7 +46,7 @@ static int be_rank(void *context) {
     return ls_status_exit_code(status);
 }
 
-/* In the launcher. */
+/* Runs in the launcher. */
 static int be_launcher(struct shared *shared, pid_t parent) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) return 1;
@@ -57,7 +58,7 @@ static int be_launcher(struct shared *shared, pid_t parent) {
     return ls_status_exit_code(ddp_spawn_ranks(&settings, NULL, be_rank, shared));
 }
 
-/* Until the launcher and all ranks have closed the pipe. */
+/* Reads lines until the launcher and all ranks have closed the pipe. */
 static void take_lines(ls_run *run, int fd) {
     char line[2100];
     FILE *lines = fdopen(fd, "r");
@@ -85,7 +86,7 @@ ls_status ls_run_train_spawned(ls_run *run, ls_train_result *result) {
         return ls_fail(LS_ERR_SYSTEM, "cannot start ranks: %s", strerror(errno));
     *shared.result = *result;
     shared.lines_fd = ends[1];
-    fflush(NULL); /* or each fork would print what is buffered */
+    fflush(NULL); /* otherwise each fork would print buffered output */
     pid_t parent = getpid(), launcher = fork();
     if (launcher == 0) {
         close(ends[0]);

@@ -1,7 +1,7 @@
 # Time and bus bandwidth of all_reduce against the message size, a figure per variant and N, and against N, a figure per variant; from
 # the CSV of bench_comm:
 #     gnuplot -c plots/allreduce.gp build/results/comm.csv build/results
-# A line and a marker are an algorithm.
+# Each algorithm has a line and a marker.
 # writes build/results/allreduce_BACKEND_BUFFERS_nN.png and .svg, and allreduce_BACKEND_BUFFERS_by_n.png and .svg.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/comm.csv"
@@ -12,9 +12,9 @@ path = csv; block = "csv"; source = "make bench-comm"
 load "plots/read.gp"
 csv = "$csv"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
-# Lists of texts, each between newlines, in the file's order.
+# Lists of texts, separated by newlines, in the file's order.
 add(texts, text) = strstrt(texts, "\n" . text . "\n") ? texts : (texts eq "" ? "\n" : texts) . text . "\n"
 rest_after(texts, i) = i == 0 ? texts[2:*] : rest_after(texts[strstrt(texts[2:*], "\n") + 1:*], i - 1)
 at(texts, i) = (tail = rest_after(texts, i), tail[1:strstrt(tail, "\n") - 1])
@@ -42,9 +42,9 @@ our_count = count(series)
 series_count = our_count + count(others)
 series = series . others[2:*]
 
-# --- looks ----------------------------------------------------------------------------------------------------------
+# --- styles ---------------------------------------------------------------------------------------------------------
 
-# A look by name, so that an algorithm looks the same in every figure; new algorithms take the looks at the end.
+# A style by name, so that an algorithm looks the same in every figure; new algorithms take the last styles.
 known = "\ndirect\nring\nhalving-doubling\ntree\nnaive\n"
 colors = "#0072B2 #D55E00 #009E73 #CC79A7 #999999 #56B4E9 #E69F00 #7F3F00 #5F5F00"
 points = "7 5 9 11 13 4 2 8 10"
@@ -59,7 +59,7 @@ do for [i = 0:series_count - 1] {
     set style line 60 + i lc rgb word(colors, look) lw 1
 }
 
-# --- a row's place in a curve ---------------------------------------------------------------------------------------
+# --- a row's position in a curve ------------------------------------------------------------------------------------
 
 is_row(i) = is_timed(0) && (i >= our_count ? stringcolumn("library") eq at(series, i) : is_ours(0) && \
             stringcolumn("algorithm") eq at(series, i) && stringcolumn("backend") . " " . stringcolumn("buffers") eq variant)
@@ -83,13 +83,13 @@ do for [s = 0:count(sizes) - 1] {
     if (b > size_most) { size_most = b }
 }
 size_text(b) = b < 1024 ? sprintf("%d B", b) : b < 1048576 ? sprintf("%g KiB", b / 1024.0) : sprintf("%g MiB", b / 1048576.0)
-# Ticks at powers of ten, all with their unit; over a short axis there are more of them.
+# Ticks at powers of ten, all with their unit; a short axis has more of them.
 time_text(us) = us < 999 ? sprintf("%g µs", us) : us < 999e3 ? sprintf("%g ms", us / 1e3) : sprintf("%g s", us / 1e6)
 rate_text(gb) = gb < 0.999e-3 ? sprintf("%g KB/s", gb * 1e6) : gb < 0.999 ? sprintf("%g MB/s", gb * 1e3) : gb < 999 ? sprintf("%g GB/s", gb) : sprintf("%g TB/s", gb / 1e3)
 ticks(text) = (list = "", digits = y_most > 100 * y_least ? "1" : y_most > 8 * y_least ? "1 2 5" : "1 2 3 4 5 6 7 8 9", \
     sum [e = -8:9] (sum [d = 1:words(digits)] (add_tick(text, word(digits, d) * 10.0 ** e))), list)
 add_tick(text, y) = (list = list . sprintf('%s"%s" %.9g', list eq "" ? "" : ", ", text eq "time" ? time_text(y) : rate_text(y), y), 0)
-# The rows that `shown(i)` and the value `of(which)` tell: their least and most.
+# The least and the greatest value `of(which)` of the rows selected by `shown(i)`.
 widen(low, high) = (y_least = low < y_least ? low : y_least, y_most = high > y_most ? high : y_most, 0)
 axis(text, x, low, high) = 'y_least = 1e300; y_most = 0; set table $ignored; set yrange [*:*]; ' \
     . sprintf('plot for [i = 0:series_count - 1] csv using ((at_x = %s) == at_x ? widen(%s, %s) : 0):(0) with table; unset table; ', x, low, high) \

@@ -1,12 +1,13 @@
-# A dot for each row of a table: how far ours is from the reference, in %. tables_machine.gp and tables_published.gp set
+# A dot for each row of a table: the deviation of ours from the reference, in %. tables_machine.gp and tables_published.gp
+# set
 #     rows     the CSV's lines, header first, as data for `plot`: columns table, mode, n and deviation
 #     file     path and name of the picture without its ending
 #     heading, subtitle
-# and load this. Dots beyond 100 % lie hollow at the edge; the figures stand at the right.
+# and load this. Dots beyond 100 % are hollow, at the edge; the figures are at the right.
 
 set encoding utf8
 percent(share) = 100 * share
-edge = 30.0 # the axis ends here, or further out if rows do, but at 100 %
+edge = 30.0 # the axis ends here, or further out if rows need it, at most at 100 %
 count = 0
 widen(x) = (edge = abs(x) > edge ? (abs(x) > 100 ? 100.0 : 10 * ceil(abs(x) / 10)) : edge, count = count + 1, 0)
 set table $ignored
@@ -14,10 +15,10 @@ plot rows using (widen(percent(column("deviation")))):(0) with table
 unset table
 if (count == 0) { exit status 0 }
 
-quantity = "" # of the row above: named once
+quantity = "" # of the row above: printed once
 label(text, mode, n) = (named = text eq quantity ? "" : text[strstrt(text, " ") + 1:] . ":  ", quantity = text, \
     named . mode . "‚ N = " . n)
-row(i) = -int(i) # the first is on top
+row(i) = -int(i) # the first row is at the top
 kind_of(mode) = strstrt(mode, "DDP") ? 2 : strstrt(mode, "DP") ? 1 : 3
 array hues[3] = [int("0x" . color_dp[2:]), int("0x" . color_ddp[2:]), int("0x" . color_ideal[2:])]
 array forms[3] = [7, 5, 9] # filled; one less is the same, hollow

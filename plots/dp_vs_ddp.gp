@@ -1,17 +1,16 @@
 # Step time and speed-up against N, from the bench's CSV, a figure per model:
 #     gnuplot -c plots/dp_vs_ddp.gp build/results/dp_vs_ddp.csv build/results
-# writes build/results/dp_vs_ddp_MODEL.png and .svg. Virtual times are drawn too where the bench has left some, in the
-# file beside that one, dp_vs_ddp_virtual.csv. Its headline is the bench's own answer, from dp_vs_ddp.txt.
+# writes build/results/dp_vs_ddp_MODEL.png and .svg. Virtual times are also plotted if the bench has written any, to
+# dp_vs_ddp_virtual.csv in the same folder. The headline is the bench's own answer, from dp_vs_ddp.txt.
 #
-# What a reader sees: a colour is a mode. The points of an N stand side by side. Filled points on a thick line were measured with a core for each device; hollow
-# points on a thin line are virtual. Crosses are measured with more devices than cores, which only shows time-slicing: no
-# line leads there.
+# How to read it: each mode has a colour. The points of an N are side by side. Filled points on a thick line were measured with a core for each device; hollow
+# points on a thin line are virtual. Crosses are measured with more devices than cores, which only shows time-slicing: they have no line.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/dp_vs_ddp.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
 load "plots/style.gp"
 stem = csv[1:strlen(csv) - 4]
-# The answers, a line per model, without what follows a line's first bracket.
+# The answers, a line per model, up to the line's first bracket.
 path = stem . ".txt"; block = "ignored"; source = ""
 load "plots/read.gp"
 answers = line_count
@@ -37,7 +36,7 @@ set style line 1 lc rgb color_dp lw 2.5 pt 7 ps 1.2
 set style line 2 lc rgb color_ddp lw 2.5 pt 5 ps 1.1
 set style line 4 lc rgb "black" lw 1.5 dt (2,4) # T1
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 models = ""    # between newlines, in the file's order
 machine = ""
@@ -55,10 +54,10 @@ do for [i = 2:strlen(models)] { if (models[i:i] eq "\n") { model_count = model_c
 rest_after(texts, i) = i == 0 ? texts[2:*] : rest_after(texts[strstrt(texts[2:*], "\n") + 1:*], i - 1)
 model_at(i) = (tail = rest_after(models, i), tail[1:strstrt(tail, "\n") - 1])
 
-# --- a row's place in a curve --------------------------------------------------------------------------------------
+# --- a row's position in a curve -----------------------------------------------------------------------------------
 
-# A row that failed has no time, and makes no point; without T1 there is no ideal. Points of one N stand side by side:
-# measured DP and DDP left of it, virtual ones right of it.
+# A row that failed has no time, and no point; without T1 there is no ideal. Points of one N are side by side: measured
+# DP and DDP left of it, virtual ones right of it.
 mode(i)         = word("DP DDP", i)
 is_mode(mode)   = stringcolumn("model") eq model && stringcolumn("mode") eq mode
 is_shared(yes)  = stringcolumn("oversubscribed") eq yes
@@ -68,7 +67,7 @@ shared_n(mode)  = is_mode(mode) && is_shared("yes") ? beside(mode, any_virtual ?
 # a virtual curve begins at its own T1
 virtual_n(mode) = is_mode(mode) || is_mode("single") ? beside(mode, 0.5) : NaN
 
-# Notes what the axes and the title need.
+# Collects the values for the axes and the title.
 look(n) = (look_at_axes(n), is_weak = stringcolumn("scaling") eq "weak", t1_ms = column("ideal_ms") > 0 ? column("ideal_ms") * (is_weak ? 1 : n) : t1_ms, \
            batch = column(is_weak ? "per_device_batch" : "batch"), runs = column("runs"), steps = column("steps"), \
            any_shared = any_shared || is_shared("yes"), any_alone = any_alone || is_shared("no"), 0)

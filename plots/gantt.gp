@@ -1,5 +1,5 @@
-# One step as bars: a row per lane (a host thread, or a stream of a device) with something to see, coloured by phase, and
-# behind it how long the lane is busy; a panel per mode on one time axis, with the step's time; from the CSV that `build/replay --gantt` writes:
+# One step as bars: a row per lane (a host thread, or a stream of a device) with a visible bar, coloured by phase, followed by the lane's busy
+# time; a panel per mode on one time axis, with the step's time; from the CSV that `build/replay --gantt` writes:
 #     build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt FOLDER/gantt.csv
 #     gnuplot -c plots/gantt.gp FOLDER/gantt.csv FOLDER
 # writes FOLDER/gantt.png and .svg.
@@ -12,11 +12,11 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/gantt"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 lanes_of = "host compute copy comm"
 modes = ""; t_most = 0; used = ""; on = ""; any_pale = 0
-# A kind of bar: a phase of the step that is shown (1) or of another (0).
+# A kind of bar: a phase of the step that is shown (1) or of a different one (0).
 kind_of(step) = sprintf("%d%s", step == column("shown_step"), stringcolumn("phase"))
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 note(mode, phase) = ( \
@@ -26,7 +26,7 @@ note(mode, phase) = ( \
     n = column("n"), on = stringcolumn("on"), 0)
 set table $ignored
 plot csv using (note(stringcolumn("mode"), stringcolumn("phase"))):(0) with table
-# The legend has the phases of which a bar is at least a pixel long.
+# The legend has the phases with a bar of at least a pixel.
 plot csv using (used = has(used, stringcolumn("phase")) || column("end_ms") - column("start_ms") < t_most / 1200 ? used : used . " " . stringcolumn("phase")):(0) with table
 unset table
 
@@ -74,7 +74,7 @@ do for [kind in "png svg"] {
     set multiplot title sprintf("One step on %d devices: %s", n, words(modes) > 1 ? word(modes, 1) . " and " . word(modes, 2) : word(modes, 1)) font title_font noenhanced
     set label 1 on at screen 0.5,1 - 55.0 / height center noenhanced
     if (any_pale) { set label 3 "pale: what belongs to another step; host threads run ahead of their devices" at screen 0.5,1 - 80.0 / height center noenhanced }
-    unset key # it cannot be higher than a panel, so the phases' names are written beside them
+    unset key # it cannot be higher than a panel, so the phases' names are labels
     do for [i = 1:words(shown)] {
         y = 1 - (95.0 + 27 * i) / height
         set object i rectangle from screen 0.888,screen y - 7.0 / height to screen 0.904,screen y + 7.0 / height fs solid 1 noborder fc rgb phase_color(word(shown, i))

@@ -1,4 +1,5 @@
-# How long a job takes to start, meet and end, over the number of ranks, from the CSV that `make bench-launch` writes:
+# How long a job takes to start, form its group and end, over the number of ranks, from the CSV that `make bench-launch`
+# writes:
 #     gnuplot -c plots/launch.gp build/results/launch.csv build/results
 # writes build/results/launch.png and .svg.
 

@@ -1,4 +1,5 @@
-# Memory per device by category, device 0 beside the others, DP beside DDP, from the CSV that `build/replay --out` writes:
+# Memory per device by category, device 0 next to the others, DP next to DDP, from the CSV that `build/replay --out`
+# writes:
 #     gnuplot -c plots/memory.gp build/results/replay_devices.csv build/results
 # writes build/results/memory.png and .svg.
 
@@ -10,7 +11,7 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/memory"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 categories = "parameters gradients optimizer activations input gathered_output buckets workspace"
 colors     = "#0072B2 #D55E00 #009E73 #56B4E9 #F0C05A #CC79A7 #E8853A #999999"
@@ -21,7 +22,7 @@ all        = words(categories)
 
 ns = ""; cap = NaN; y_most = 0; capacity = 0; weak = 0; batch = -1; used = ""
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
-# Of a sweep over bucket sizes the first counts.
+# If the file has several bucket sizes, the first is plotted.
 is_shown(mode)   = mode ne "single" && mode ne "DP by collectives" && (mode ne "DDP" || column("bucket_cap_mb") == cap)
 note(mode, n) = mode eq "single" ? 0 : ( \
     cap = mode eq "DDP" && cap != cap ? column("bucket_cap_mb") : cap, \
@@ -42,7 +43,7 @@ unset table
 
 if (y_most > 10 * 1024) { unit = 2.0 ** 30; y_most = y_most / 1024 }
 
-# What a device has, as a line, unless it is far above all bars.
+# A device's capacity, as a line, unless it is far above all bars.
 capacity = capacity / unit
 is_drawn = capacity > 0 && capacity < 4 * y_most
 capacity_text = sprintf("%.4g GiB", capacity * unit / 2.0 ** 30)

@@ -1,8 +1,8 @@
-# What a device holds under each technique that saves memory, by category, a bar a technique, from the CSV that
-# `make bench-memory` writes:
+# A device's memory with each technique that saves memory, by category, a bar per technique, from the CSV that `make
+# bench-memory` writes:
 #     gnuplot -c plots/memory_techniques.gp build/results/memory.csv build/results
-# writes build/results/memory_techniques.png and .svg. A panel a network, with the greatest number of devices, and the techniques
-# that have a row there.
+# writes build/results/memory_techniques.png and .svg. A panel per network, for the greatest number of devices, and the
+# techniques that have a row for it.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/memory.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
@@ -12,7 +12,7 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/memory_techniques"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 categories = "parameters gradients buckets optimizer activations input gathered_output workspace"
 colors     = "#0072B2 #D55E00 #E8853A #009E73 #56B4E9 #F0C05A #CC79A7 #999999"
@@ -32,7 +32,7 @@ note(network, technique, n) = ( \
     n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("how") eq "replayed" ? stringcolumn("node") : node, 0)
 set table $ignored
 plot csv using (note(stringcolumn("model"), joined(stringcolumn("technique")), column("n"))):(0) with table
-do for [i = 1:all] { # categories that anything is in
+do for [i = 1:all] { # categories that are not empty
     most = 0
     plot csv using (most = part(i) > most ? part(i) : most):(0) with table
     if (most > 0.1) { used = used . sprintf(" %d", i) }

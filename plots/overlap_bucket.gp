@@ -1,4 +1,5 @@
-# What the size of DDP's gradient buckets does to overlap and step time, from the CSV that build/replay writes with several:
+# The effect of the size of DDP's gradient buckets on overlap and step time, from the CSV that build/replay writes for
+# several sizes:
 #     build/replay --node NODE --workload NAME --batch SAMPLES --mode ddp --n 2,4,8 --bucket-cap-mb 0.1,1,5,10,25,50,100 --out FOLDER
 #     gnuplot -c plots/overlap_bucket.gp FOLDER/replay.csv FOLDER
 # writes FOLDER/overlap_bucket.png and .svg.
@@ -11,7 +12,7 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/overlap_bucket"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 ns = ""; caps = 0; cap_least = 1e300; cap_most = 0; weak = 0; batch = -1; seen = ","
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0

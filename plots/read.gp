@@ -1,9 +1,9 @@
 # The CSV file `path` as data for `plot`, in the data block named `block`. Set these, and load this:
-#     source    what writes the file, told where it is not there or empty, which ends gnuplot; "": it may be missing
-#     comma     stands for a comma within quotes, at which gnuplot would cut the text: " ", or "‚" (U+201A) where the text is seen
+#     source    the program that writes the file, named in the error if it is missing or empty; "": it may be missing
+#     comma     replaces a comma within quotes, at which gnuplot would cut the text: " ", or "‚" (U+201A) if the text is shown
 #     keep(i)   whether line i, in lines[i], goes into the data block; line_count is their number
-# gnuplot reads the file byte by byte, since whatever it could have a program read passes through a shell, and a path is no text for a
-# shell. A file that cannot be read has no lines, after gnuplot's own warning.
+# gnuplot reads the file byte by byte, since any program that it starts runs in a shell, to which a path must not be passed. A file
+# that cannot be read has no lines, after gnuplot's own warning.
 
 array lines[1]
 count_line(byte) = (line_count = line_count + (byte == 10), 0)
@@ -13,7 +13,7 @@ add_byte(byte)   = (in_quotes = byte == 34 ? !in_quotes : in_quotes, \
                     line_text = line_text . (byte == 44 && in_quotes ? comma : sprintf("%c", byte)), 0)
 take_byte(byte)  = byte == 10 ? end_line(0) : add_byte(byte)
 
-# Questions about lines, for keep and after it.
+# Predicates of lines, for keep and later use.
 begins(text, start) = strstrt(text, start) == 1
 field(text, i)      = i > 1 ? field(text[strstrt(text . ",", ",") + 1:*], i - 1) : text[1:strstrt(text . ",", ",") - 1]
 any_row(start)      = (sum [i = 1:line_count] (begins(lines[i], start) ? 1 : 0)) > 0

@@ -1,4 +1,5 @@
-# The recipe convnet: loss per epoch beside what the course's script printed, from the CSV of labs/bench/recipes/recipes.sh:
+# The recipe convnet: loss per epoch and the loss that the course's script printed, from the CSV of
+# labs/bench/recipes/recipes.sh:
 #     gnuplot -c plots/recipe_convnet.gp build/results/recipe_convnet.csv build/results
 # writes build/results/recipe_convnet.png and .svg.
 
@@ -11,7 +12,7 @@ load "plots/read.gp"
 csv = "$csv"
 set datafile missing "nan"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 machine = ""; data = ""; epochs = 0; any_pytorch = 0; most = 0
 larger(a, b) = a > b ? a : b

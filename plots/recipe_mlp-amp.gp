@@ -10,7 +10,7 @@ path = csv; block = "csv"; source = "make recipes RECIPE=mlp-amp"
 load "plots/read.gp"
 csv = "$csv"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 precisions = "fp32 fp16 bf16"
 precision(i) = word(precisions, i)

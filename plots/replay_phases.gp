@@ -1,4 +1,4 @@
-# A step of device 0 by phase, DP beside DDP, from the CSV that `build/replay --out` writes:
+# A step of device 0 by phase, DP next to DDP, from the CSV that `build/replay --out` writes:
 #     gnuplot -c plots/replay_phases.gp build/results/replay_devices.csv build/results
 # writes build/results/replay_phases.png and .svg.
 
@@ -10,7 +10,7 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/replay_phases"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 column_of(phase) = phase eq "all-reduce" ? "phase_all_reduce_ms" : "phase_" . phase . "_ms"
 part(i)          = column(column_of(word(phases, i)))
@@ -18,7 +18,7 @@ up_to(i)         = i == 0 ? 0 : up_to(i - 1) + part(i)
 
 ns = ""; cap = NaN; y_most = 0; used = ""; weak = 0; batch = -1; 
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
-# Of a sweep over bucket sizes the first counts.
+# If the file has several bucket sizes, the first is plotted.
 is_shown(mode)   = mode ne "DP by collectives" && stringcolumn("device") eq "0" && (mode ne "DDP" || column("bucket_cap_mb") == cap) && (mode ne "single" || column("n") == 1)
 note(mode, n) = ( \
     cap = mode eq "DDP" && cap != cap ? column("bucket_cap_mb") : cap, \

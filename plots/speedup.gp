@@ -10,10 +10,10 @@ load "plots/read.gp"
 csv = "$csv"
 file = folder . "/speedup"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 ticks = ","; n_most = 1; cap = NaN; weak = 0; batch = -1; s_least = 1
-# Of a sweep over bucket sizes the first counts.
+# If the file has several bucket sizes, the first is plotted.
 is_of(mode) = stringcolumn("mode") eq mode && (mode ne "DDP" || column("bucket_cap_mb") == cap)
 note(mode, n) = mode eq "single" ? 0 : ( \
     cap = mode eq "DDP" && cap != cap ? column("bucket_cap_mb") : cap, \

@@ -1,11 +1,11 @@
-# What all figures share: one look, and the terminals for PNG and SVG. Load it first: load "plots/style.gp"
+# Shared by all figures: the style, and the terminals for PNG and SVG. Load it first: load "plots/style.gp"
 
 set encoding utf8
 set datafile separator comma
 set datafile columnheaders
 set datafile missing NaN
 
-# Colours that colour-blind readers tell apart, also in print (Okabe and Ito): DP, DDP; grey: ideal.
+# Colours that colour-blind readers can distinguish, also in print (Okabe and Ito): DP, DDP; grey: ideal.
 color_dp    = "#D55E00"
 color_ddp   = "#0072B2"
 color_ideal = "#707070"
@@ -22,7 +22,7 @@ set errorbars 0.7
 set format "%g"
 set key Left reverse samplen 3 spacing 1.2
 
-# A path as gnuplot takes it for a file's, whatever it begins with: behind "<" and "|" it would start a program.
+# A path in a form that gnuplot always takes for a file: after "<" or "|" it would start a program.
 as_file(path) = path[1:1] eq "/" ? path : "./" . path
 
 # For eval: opens FILE.png or FILE.svg of that many pixels, and sets title_font and small_font. (PNG counts fonts in points, SVG in pixels.)
@@ -31,7 +31,7 @@ open_png(file, width, height) = (picture = as_file(file . ".png"), \
 open_svg(file, width, height) = (picture = as_file(file . ".svg"), \
     sprintf('title_font = ",20"; small_font = ",16"; set terminal svg size %d,%d font "DejaVu Sans,17" background rgb "white"; set output picture', width, height))
 
-# What plots/read.gp is told, unless a script says otherwise.
+# Defaults for plots/read.gp, which a script may change.
 comma = "‚"
 keep(i) = 1
 

@@ -1,4 +1,4 @@
-# Table 3: what the busiest rank sends in an all-reduce, and how long one takes, against the number of ranks:
+# Table 3: the bytes that the busiest rank sends in an all-reduce, and its time, against the number of ranks:
 #     gnuplot -c plots/tables_allreduce.gp build/results/tables.csv build/results
 # writes build/results/tables_allreduce.png and .svg. Without table 3 in the file nothing is drawn.
 

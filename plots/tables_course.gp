@@ -1,4 +1,4 @@
-# Tables 1 and 2: the course's step times and speed-ups beside those that are replayed:
+# Tables 1 and 2: the course's step times and speed-ups, and the replayed ones:
 #     gnuplot -c plots/tables_course.gp build/results/tables.csv build/results
 # writes build/results/tables_course.png and .svg. Without table 1 in the file nothing is drawn.
 
@@ -10,10 +10,10 @@ path = csv; block = "rows"; source = "make tables"
 load "plots/read.gp"
 rows = "$rows"
 if (!any_row("\"1 step time")) { exit status 0 }
-has_list = any_row("\"2 speed-up\"") # not without table 2
-unseen = -1 # below the picture, so that gnuplot does not warn of points that are not there
+has_list = any_row("\"2 speed-up\"") # false without table 2
+unseen = -1 # below the picture, so that gnuplot does not warn of missing points
 
-# DP's two ways and DDP, as rows name them. The course's times are the references of the first and the last.
+# DP's two methods and DDP, as rows name them. The course's times are the references of the first and the last.
 modes = "'DP by collectives' 'DP by copies' DDP"
 is_row(quantity, mode) = stringcolumn("table") eq quantity && stringcolumn("mode") eq mode
 pick(quantity, mode, name) = is_row(quantity, mode) ? column(name) : NaN

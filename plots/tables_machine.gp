@@ -1,7 +1,7 @@
-# Table 6: how far replayed and predicted step times are from what this machine measured, row by row:
+# Table 6: the deviation of replayed and predicted step times from this machine's measured ones, row by row:
 #     gnuplot -c plots/tables_machine.gp build/results/tables.csv build/results
 # writes build/results/tables_machine.png and .svg. Without table 6 in the file nothing is drawn. The parts of T2
-# (kernels, host, ...), some of which are next to nothing, are left out.
+# (kernels, host, ...), some of which are almost 0, are left out.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"

@@ -1,4 +1,4 @@
-# Table 4: what a device holds, by category, DP's device 0 and its others beside a rank of DDP:
+# Table 4: the memory of a device, by category: DP's device 0, its other devices, and a rank of DDP:
 #     gnuplot -c plots/tables_memory.gp build/results/tables.csv build/results
 # writes build/results/tables_memory.png and .svg. Without table 4 in the file nothing is drawn.
 

@@ -1,7 +1,7 @@
-# Table 5: how far the replays of machines that others measured are from what they measured, row by row:
+# Table 5: the deviation of replays from published measurements of other machines, row by row:
 #     gnuplot -c plots/tables_published.gp build/results/tables.csv build/results
 # writes build/results/tables_published.png and .svg. Without table 5 in the file nothing is drawn. Sums over rows, and
-# figures that are inputs, are left out.
+# figures that are inputs are left out.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"

@@ -12,7 +12,7 @@ path = csv; block = "csv"; source = "build/fit_tn --csv build/results/dp_vs_ddp.
 load "plots/read.gp"
 csv = "$csv"
 
-# --- what the file holds ------------------------------------------------------------------------------------------
+# --- contents of the file -----------------------------------------------------------------------------------------
 
 laws = " "       # best first
 n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; y_first = NaN; y_last = NaN; r_most = 0; what = ""; how = ""; scaling = ""; doubts = ""
@@ -38,18 +38,18 @@ best = word(laws, 1)
 
 is_of(law, kind)   = stringcolumn("law") eq law && stringcolumn("kind") eq kind
 n_of(law, kind)    = is_of(law, kind) ? column("n") : NaN
-# Of a law: its colour, in the order of fit.h, the same in every picture; residuals stand side by side.
+# A law's colour, in the order of fit.h, the same in every picture; residuals are side by side.
 order(law)         = strstrt("free constant ring linear logarithm Amdahl", law)
 color_of(law)      = order(law) == 1 ? color_ideal : order(law) == 6 ? "#009E73" : order(law) == 15 ? "#CC79A7" : \
                      order(law) == 20 ? "#E69F00" : order(law) == 27 ? "#56B4E9" : "#6A3D9A"
 width_of(law)      = law eq best ? 3.5 : 1.6
 dash_of(law)       = law eq best ? "solid" : law eq "free" ? "(8,6)" : "(12,4)"
-# A law against which something speaks is not called chosen.
+# A law with an objection is not called chosen.
 best_text          = doubts eq "" ? " (chosen)" : " (best of the laws)"
 title_of(law)      = (law eq "free" ? (scaling eq "weak" ? "T1 alone" : "T1 / N alone") : law) . (law eq best ? best_text : "")
 
 curves = ""
-do for [i = words(laws):1:-1] { # the chosen one is drawn last, above the others
+do for [i = words(laws):1:-1] { # the chosen one is plotted last, above the others
     curves = curves . sprintf('%s csv using (n_of("%s", "curve")):(column("step_ms")) with lines lw %g lc rgb "%s" dt %s title title_of("%s")', \
         curves eq "" ? "" : ",", word(laws, i), width_of(word(laws, i)), color_of(word(laws, i)), dash_of(word(laws, i)), word(laws, i))
 }
@@ -67,7 +67,7 @@ do for [i = 1:words(laws)] {
             word(laws, i), place, word(laws, i) eq best ? 7 : 6, color_of(word(laws, i)))
     }
 }
-# 1, 2, 5, 10, ... for the logarithmic axis; less than a factor of ten has all
+# 1, 2, 5, 10, ... for the logarithmic axis; a range below a factor of ten has all integers
 y_ticks = ""
 digits = y_most < 6 * y_least ? "1 2 3 4 5 6 7 8 9" : "1 2 5"
 do for [power = -6:8] { do for [digit in digits] { y_ticks = y_ticks . sprintf(",%s", digit) . sprintf("e%d", power) } }
@@ -93,7 +93,7 @@ do for [kind in "png svg"] {
     if (scaling ne "weak") { set logscale y; eval "set ytics (" . y_ticks[2:*] . ")" }
     set ylabel "step time [ms]"
     if (scaling eq "weak") { set yrange [0:y_most * 1.25] } else { set yrange [y_least * 0.7:y_most * 1.25] }
-    set key bottom left reverse Left samplen 3 spacing 1.15 noenhanced # where no curve is, whichever way they go
+    set key bottom left reverse Left samplen 3 spacing 1.15 noenhanced # where no curve passes, rising or falling
     if (scaling eq "weak") { set key bottom right } else {
         if (y_last < 0.4 * y_first) { set key top right }
         if (y_last >= y_most && y_last > y_first) { set key top left }

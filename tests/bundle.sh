@@ -1,15 +1,16 @@
 #!/bin/sh
-# `make bundle-check`: unpacks the bundle of `make gpu-bundle` in a root of its own, where there is nothing but the C and the C++ runtime, a shell and
-# a bare Debian's tools, and runs it there: on CPU devices, and on the GPUs of tests/cuda_on_cpu in the place of CUDA's libraries.
-# Then it takes the bundle's libraries away, one by one: the programs must miss each, or the root would not have been bare.
-# usage: tests/bundle.sh ARCHIVE CUDA_ON_CPU      (as root, or as anybody where the kernel allows user namespaces)
-#        tests/bundle.sh --allowed      whether this machine allows it: before a bundle is built
+# `make bundle-check`: unpacks the bundle of `make gpu-bundle` in a separate root, which has only the C and C++ runtime,
+# a shell and the tools of a bare Debian, and runs it there: on CPU devices, and on the GPUs of tests/cuda_on_cpu in
+# place of CUDA's libraries.
+# Then it removes the bundle's libraries, one at a time: the programs must fail without each, or the root was not bare.
+# usage: tests/bundle.sh ARCHIVE CUDA_ON_CPU      (as root, or as any user if the kernel allows user namespaces)
+#        tests/bundle.sh --allowed      checks, before a bundle is built, whether this machine allows it
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin" # chroot, for a user
 [ $# -eq 2 ] || [ "$*" = --allowed ] || { echo 'usage: tests/bundle.sh ARCHIVE CUDA_ON_CPU' >&2; exit 2; }
 fail() { echo "bundle-check: $*" >&2; exit 1; }
 
-# Some machines allow a namespace and then no mount in it (AppArmor), so what is needed is tried.
+# Some machines (AppArmor) allow a namespace but no mount in it, so this tries both.
 is_allowed() { "$@" sh -c 'mount --rbind /proc /proc && chroot / true' 2>/dev/null; }
 if [ "$(id -u)" -eq 0 ] && is_allowed unshare -m; then
     namespace='unshare -m'
@@ -53,16 +54,16 @@ for library in $(ls "$root/gpu-bundle/lib"); do
     [ -z "$(find "$root/usr" -name "$library")" ] || fail "the root is not bare: a tool needs $library"
 done
 
-# --- CUDA on the CPU, where a toolkit, a driver and Python's wheels would be ------------------------------------------------
+# --- CUDA on the CPU, in place of a toolkit, a driver and Python's wheels ---------------------------------------------
 mkdir -p "$root/usr/local/cuda-13.7/lib64" "$root/wheels/nvidia/cu13/lib" "$root/driver" "$root/elsewhere"
 cp "$fakes/ls_cuda.so" "$fakes/ls_nccl.so" "$root/elsewhere/"
 cp "$fakes/libcuda_on_cpu.so" "$root/usr/local/cuda-13.7/lib64/"
 : >"$root/driver/libcuda.so.1" # it is only looked for
 
-# --- what is run there ------------------------------------------------------------------------------------------------------
+# --- the runs in the bare root ----------------------------------------------------------------------------------------
 cat >"$root/inside.sh" <<'INSIDE'
 cd /gpu-bundle || exit 1
-# try TEXT COMMAND...: the command must succeed and say TEXT.
+# try TEXT COMMAND...: the command must succeed and print TEXT.
 try() {
     text=$1
     shift
@@ -73,7 +74,7 @@ try() {
     tail -n 20 /tmp/said >&2
     exit 1
 }
-# refuse TEXT COMMAND...: the command must fail and say TEXT.
+# refuse TEXT COMMAND...: the command must fail and print TEXT.
 refuse() {
     text=$1
     shift
@@ -87,13 +88,13 @@ refuse() {
 hash_of() { sed -n 's/.*weights \([0-9a-f]\{16\}\).*/\1/p' /tmp/said | tail -n 1; }
 short='--model mlp --steps 3 --batch-size 64 --no-evaluate --quiet'
 
-# CPU devices. CUDA is not there, which is said and harms nobody.
+# CPU devices. CUDA is missing; a message says so, and nothing else fails.
 refuse 'libcuda.so.1' ./run.sh --look
 try 'not found here' ./run.sh --do build/dp_train $short
 try '' ./run.sh --do build/ddp_train --spawn 2 $short
 try '--node' ./run.sh --do build/replay --help
 
-# GPUs: the plug-ins of tests/cuda_on_cpu lie where ours do, and their library where a toolkit's would.
+# GPUs: the plug-ins of tests/cuda_on_cpu replace ours, and their library that of a toolkit.
 cp /elsewhere/*.so build/lib/
 export CUDA_ON_CPU_DEVICES=1 LD_LIBRARY_PATH=/driver:/nowhere
 try '/usr/local/cuda-13.7/lib64' ./run.sh --look
@@ -101,17 +102,17 @@ try ':/driver:/nowhere' ./run.sh --look
 try 'PASSED' ./run.sh --do build/tests/test_scaler
 try '' ./run.sh --do build/dp_train --device-kind cuda --single $short
 try '' ./run.sh --do build/ddp_train --device-kind cuda --spawn 2 $short
-# The check itself, by way of run.sh, which fails if anything is broken: its first stage
+# The check itself, through run.sh, which fails if anything is broken: its first stage
 try 'held' ./run.sh --only look --quick --budget 60 --out /found
 try '"stage":"look"' cat /found/gpu_check.jsonl
 try "\"commit\":\"$(sed -n 's/^commit //p' made-of)\"" cat /found/gpu_check.jsonl
-# Python's wheels, as a Python tells of them.
+# Python's wheels, at the path that Python reports.
 mv /usr/local/cuda-13.7/lib64/libcuda_on_cpu.so /wheels/nvidia/cu13/lib/
 refuse 'not found here: libcuda_on_cpu.so' ./run.sh --look
 printf '#!/bin/sh\necho /wheels/nvidia/cu13/lib\n' >/usr/bin/python3 && chmod +x /usr/bin/python3
 try '/wheels/nvidia/cu13/lib' ./run.sh --look
 
-# Each library is missed.
+# The programs fail without each library.
 for library in $(ls lib); do
     mv "lib/$library" /tmp/
     refuse "$library" ./run.sh --do build/tests/test_scaler
@@ -124,6 +125,6 @@ INSIDE
 $namespace sh -c 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" /usr/bin/env -i PATH=/usr/bin:/usr/sbin LC_ALL=C TMPDIR=/tmp sh /inside.sh' "$root" ||
     exit 1
 
-# --- how old a machine may be -------------------------------------------------------------------------------------------------
+# --- the oldest machine that can run it -------------------------------------------------------------------------------
 read -r _ glibc <"$root/gpu-bundle/made-of"
 [ "$(printf '%s\n' "$glibc" 2.35 | sort -V | tail -n 1)" = 2.35 ] || fail "the bundle needs glibc $glibc; Ubuntu 22.04 has 2.35"

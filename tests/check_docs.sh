@@ -1,16 +1,19 @@
 #!/bin/sh
-# Checks that what pages and comments name is there:
+# Checks that everything that pages and comments name exists:
 #   1. relative links of *.md lead to files, and #anchors to headings; README.md links every page of docs/;
-#   2. names of this tree's files, in pages and in comments, are names of files; so are anchors behind them (docs/x.md#y);
+#   2. names of this tree's files, in pages and in comments, are names of files; so are anchors after them
+#      (docs/x.md#y);
 #   3. `make TARGET` names a target;
 #   4. `build/PROGRAM --option` in a page names a program of the Makefile and an option of its --help (of those that are built);
 #   5. a line "PROGRAM: error: ..." of a block "text" has the words of messages in the sources, numbers and names aside;
 #   6. `test_NAME` in a page is a test, or a test program;
 #   7. README.md has at most 150 lines of at most 100 bytes.
 # usage: tests/check_docs.sh                    checks
-#        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all of them): the lines of blocks marked "sh run";
-#                                               a comment "(exit status N)" says that N is expected, and not 0. Labs ask for no predictions
-#                                               Lines of a block "text said" are in what the last of these commands before it said, numbers aside
+#        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all): lines of blocks "sh run"
+#                                               "(exit status N)" in a comment: expects N, not 0
+#                                               Labs ask for no predictions
+#                                               The last command before a block "text said" must have printed its
+#                                               lines, numbers aside
 #        tests/check_docs.sh --self-test        plants violations in a copy and fails unless each is found
 # BUILD: the folder with the programs (build). DOCS_DEADLINE_S: seconds for a command, 120
 set -u
@@ -18,16 +21,16 @@ export LC_ALL=C
 cd "${LS_ROOT:-$(dirname "$0")/..}" || exit 1
 build=${BUILD:-build}
 
-# Every file that git knows, and is there.
+# Every file that git lists and that exists.
 list_files() {
     git ls-files -co --exclude-standard | while read -r file; do [ -f "$file" ] && echo "$file"; done
 }
 
-# What the patches of docs/extend would add, which their pages name.
+# The files that the patches of docs/extend would add, which their pages name.
 list_patched() { sed -n 's|^+++ b/||p' docs/extend/*.patch 2>/dev/null; }
 
-# "target NAME" and "main NAME" for each target and program of the Makefile; "program NAME" for each program that is built, and
-# "option PROGRAM --NAME" for its options.
+# "target NAME" and "main NAME" for each target and program of the Makefile; "program NAME" for each program that is
+# built, and "option PROGRAM --NAME" for its options.
 list_names() {
     sed -n '/^MAINS/,/[^\\]$/p' Makefile | grep -oE '[a-z_]+\.c' | sed 's/\.c$//; s/^/main /'
     awk '/^\.PHONY:/ { for (i = 2; i <= NF; i++) print "target", $i }
@@ -41,7 +44,7 @@ list_names() {
     done
 }
 
-# Reads the lists, then every page and source, and prints a line for each name that leads nowhere.
+# Reads the lists, then every page and source, and prints a line for each name that does not exist.
 search='
     # --- the lists: "file PATH", "target NAME", "program NAME", "option PROGRAM --NAME" ---
     FNR == 1 { kind = kind_of(FILENAME); fence = ""; open = 0; if (kind == "page") pages++; else if (kind != "list") sources++ }
@@ -66,7 +69,7 @@ search='
     }
     function wrong(what) { printf "%s:%d: %s\n", FILENAME, FNR, what; bad++ }
 
-    # --- links and anchors: judged at the end, when all headings are known ---
+    # --- links and anchors: checked at the end, when all headings are known --
     function slug(text) {
         text = tolower(text); gsub(/[^a-z0-9 _-]/, "", text); gsub(/ /, "-", text)
         return text
@@ -89,7 +92,7 @@ search='
     }
 
     # --- names of files ---
-    # "*", {a,b}, NAME and MODEL stand for what may be there.
+    # "*", {a,b}, NAME and MODEL stand for any text.
     function exists(path, known, pattern, file) {
         if (path in known || path in folders) return 1
         pattern = path
@@ -117,14 +120,15 @@ search='
             if (kind != "page" && token ~ /\.md$/ && match(rest, /^#[a-z0-9-]+/)) note_link(token substr(rest, 1, RLENGTH), "")
         }
     }
-    # Other projects and their files, and files that are written.
+    # Other projects and their files, and files that programs write.
     function is_others(token) {
         if (token == "llm.c" || token ~ /^(torch|aten|tools|build)\// || token ~ /(^|\/)(tables|mnist_ddp|answers)\.(md|py)$/) return 1
         if (FILENAME == "docs/pytorch.md" && token !~ /\.md$/) return 1
         return token in system_headers
     }
 
-    # --- messages: runs of three words, which the sources have in string literals; ~ is a number, a name or what printf puts there ---
+    # --- messages: runs of three words, which string literals of the sources must have --------------------------------
+    # ~ is a number, a name or a conversion of printf.
     function words_of(text) { gsub(/%[-+ 0#]*[0-9.*]*(l|ll|z|h|j)?[a-zA-Z]/, "~", text); gsub(/[0-9]+([.][0-9]+)?/, "~", text); return text }
     function keep_literal(word, words, i) {
         words = split(words_of(literal), word, / +/)
@@ -257,7 +261,7 @@ check() {
 
 # --- the commands themselves -------------------------------------------------------------------------------------------
 
-# PAGE:LINE, a tab, and the command, for each line of a block "sh run"; or = and the line, of a block "text said"
+# PAGE:LINE, a tab, and the command, for each line of a block "sh run"; "=" and the line for a block "text said"
 list_commands() {
     awk '/^```/ { inside = !inside; run = inside && $0 ~ /^```sh run/; said = inside && $0 ~ /^```text said/; next }
         run && NF && !/^#/ { printf "%s:%d\t%s\n", FILENAME, FNR, $0 }

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Checks the tree's five rules over every C file that git knows (tracked, or new and not ignored):
-#   1. includes only point down: base < trace < device < kernels < comm < nn < data < optim < seam < checkpoint < report < train <
-#      dp_threads | ddp_procs/launch < ddp_procs < library | labs, written with their full path; from device to optim nothing includes trace, whose probes
-#      are in base; labs/replay/engine sees base and trace only; the two modes never include each other;
-#   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_;
-#   3. a program notices that its results could not be written: each main ends with ls_results_written (common/base/results.h), but for
-#      those that print no results (ddprun), know nothing of common/ (bench_mpi, ls_pmix, examples) or are a lab's probe (probe_main says it).
-#   4. no circles inside a room, but for those that are listed with their reason.
-#   5. no deadline and no duration of the date, which may jump: files that show it are listed.
+# Checks the tree's five rules over every C file that git lists (tracked, or new and not ignored):
+#   1. includes only point down: base < trace < device < kernels < comm < nn < data < optim < seam < checkpoint < report
+#      < train < dp_threads | ddp_procs/launch < ddp_procs < library | labs, written with their full path; from device
+#      to optim no file includes trace, whose probes are in base; labs/replay/engine includes base and trace only; the
+#      two modes never include each other;
+#   2. a name shows its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with
+#      dp_ and ddp_;
+#   3. a program detects that its results could not be written: each main ends with ls_results_written
+#      (common/base/results.h), except programs that print no results (ddprun), do not use common/ (bench_mpi, ls_pmix,
+#      examples) or are a lab's probe (probe_main does it).
+#   4. no circles inside a room, except those that are listed with their reason.
+#   5. deadlines and durations do not use the date, which may jump: files that print it are listed.
 # usage: tests/check_layers.sh [FOLDER]          checks
 #        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
 set -u
@@ -54,8 +57,8 @@ check() {
         END { if (bad) exit 1; if (!seen) { print "no includes found: nothing was checked"; exit 1 } printf "layers: %d includes point down\n", seen }'
 }
 
-# External names as the sources define them: a function or a variable that begins in column 0 and is neither static nor only declared. A
-# definition may go on over several lines, up to its "{", ";" or "=".
+# External names as the sources define them: a function or a variable that begins in column 0 and is neither static nor
+# only declared. A definition may span several lines, up to its "{", ";" or "=".
 names() {
     git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs|library)/' | while read -r file; do
         case $file in
@@ -76,8 +79,9 @@ names() {
     done
 }
 
-# Circles inside a room. A unit is a .c file with the headers of its name (_internal or not); it leans on another if one of its files includes the other's header.
-# Units that lean on each other, also over others, are a circle, unless they are listed here, each list with its reason.
+# Circles inside a room. A unit is a .c file with the headers of its name (_internal or not); it depends on another if
+# one of its files includes the other's header. Units that depend on each other, directly or through others, are a
+# circle, unless they are listed here, each list with its reason.
 known_circles='
 common/checkpoint/checkpoint common/checkpoint/checkpoint_text      # what a checkpoint says is written and read by rows of one table
 common/comm/allreduce common/comm/carrier common/comm/comm common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits, its algorithms and what carries their data
@@ -123,8 +127,8 @@ circles() {
         }'
 }
 
-# Deadlines and durations are of the monotonic clock (common/base/clock.h). The date, which people and NTP set, is shown and no more, in the files
-# that are listed here, each with its reason.
+# Deadlines and durations use the monotonic clock (common/base/clock.h). The date, which people and NTP set, is only
+# printed, in the files that are listed here, each with its reason.
 known_dates='
 labs/bench/shared/machine.c     # when a result was measured
 ddp_procs/launch/launch_watch.c # when a rank ended, for the report

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Applies the patch of each page of docs/extend to a copy of the tree, and runs the page's commands there: the lines of
 # its blocks marked "sh guide", each of which must succeed. A page whose first line of commands applies no patch fails.
-# The copy has the programs and objects with their times, so that make builds only what the patch changes.
-# usage: tests/guides.sh [--apply] [PAGE...]    PAGE: a name in docs/extend without .md; all of them
+# The copy keeps the times of programs and objects, so that make builds only the files that the patch changes.
+# usage: tests/guides.sh [--apply] [PAGE...]    PAGE: a name in docs/extend without .md; default: all pages
 #        --apply: only applies the patches, which takes a second
 # LS_GUIDES_MAKE: arguments for make in the copy (HAVE_nvcc=)
 set -eu
@@ -12,7 +12,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/guides.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 
-# What git knows, as it is here, and the build.
+# The working files that git lists, and the build.
 copy_tree() {
     rm -rf "$work/tree"
     mkdir "$work/tree"
@@ -25,7 +25,7 @@ copy_tree() {
         *) cp -a --parents "$part" "$work/tree" ;;
         esac
     done
-    # of the tests their objects are enough: what a page runs is linked anew
+    # the objects of the tests suffice: the programs that a page runs are linked again
     [ ! -d build/tests/cuda_on_cpu ] || cp -a --parents build/tests/cuda_on_cpu "$work/tree"
 }
 

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Measures the tests: plants one small fault (a mutant) at a time into a copy of HEAD, and names the first test program that fails. The programs of the
-# file's own folder run first, then the others, the shortest first; each within 20 s + 4 times what it takes without a mutant.
+# Measures the tests: plants one small fault (a mutant) at a time into a copy of HEAD, and prints the first test program
+# that fails. The programs of the file's own folder run first, then the others, the shortest first; each within 20 s + 4
+# times its time without a mutant.
 # usage: tests/mutants.sh [--only K] SEED COUNT [PATH...]  # COUNT mutants, or the K-th, of the C files below common dp_threads ddp_procs kernels/cpu (or PATHs)
-#        tests/mutants.sh PATCH...                         # mutants that an earlier run kept, perhaps of another tree
-# A mutant that does not compile, or leaves the object code as it was, is drawn anew. MUTANTS_JOBS: mutants at a time, one for each core; ROOMS='comm data':
-# only the tests of these folders. Exit status 0 if it could run, whatever survives.
+#        tests/mutants.sh PATCH...                         # mutants that an earlier run kept, possibly of another tree
+# A mutant that does not compile, or does not change the object code, is replaced by another. MUTANTS_JOBS: mutants at a
+# time, one for each core; ROOMS='comm data': only the tests of these folders. Exit status 0 if the tests ran, even if
+# mutants survive.
 set -u
 export LC_ALL=C
 [ -d /usr/lib/ccache ] && export PATH="/usr/lib/ccache:$PATH"
@@ -25,7 +27,7 @@ apply() {
     git diff >"$scratch/$1.patch"
 }
 
-# Whether the mutant compiles, to other object code than in tree.0, which has none; debug information is not compared
+# Whether the mutant compiles, to other object code than in the unchanged tree.0; debug information is not compared
 matters() {
     objects=$(cd ../tree.0 && find build/obj -path "*/${file%/*}/*" -name "$(basename "$file" .c).o")
     build 1 $objects || { why='does not compile'; return 1; }
@@ -54,7 +56,7 @@ catcher() {
     done
 }
 
-# Takes mutants that no other worker has taken, in tree.$slot
+# Takes mutants that no other worker has taken, and runs them in tree.$slot
 work() {
     runs=$scratch/runs.$slot change=''
     cd "$scratch/tree.$slot" && git update-index -q --refresh && export LS_PLUGINS="$PWD/build/tests/cuda_on_cpu" CUBLAS_WORKSPACE_CONFIG=:64:1 || return
@@ -88,7 +90,7 @@ fi
 git clone -q . "$scratch/tree.0" && cd "$scratch/tree.0" || exit 1
 tests=$(printf 'tests/%s/test_*.c ' ${ROOMS:-'*'})
 build "$(nproc)" all $fakes $(basename -s .c $tests | sed 's|^|build/tests/|') || { tail "$scratch/build.0"; exit 1; }
-make test HAVE_nvcc= V=1 >"$scratch/unchanged" 2>&1 || { tail "$scratch/unchanged"; echo 'Tests fail without a mutant'; exit 1; }
+make test HAVE_nvcc= V=1 "ROOMS=${ROOMS:-*}" >"$scratch/unchanged" 2>&1 || { tail "$scratch/unchanged"; echo 'Tests fail without a mutant'; exit 1; }
 awk '$3 == "passed" { print $(NF - 2), $1 }' "$scratch/unchanged" | sort -n >"$scratch/programs"
 echo "$(wc -l <"$scratch/programs") programs pass without a mutant$([ -e "$scratch/sites" ] && echo ", of which $(wc -l <"$scratch/sites") could be drawn"); $scratch/K.patch is number K"
 for slot in $(seq "${MUTANTS_JOBS:-$(nproc)}"); do

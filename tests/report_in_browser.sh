@@ -1,13 +1,13 @@
 #!/bin/sh
 # Opens the report of a made-up student (tests/labs/submission.sh) in a headless Chromium, in both languages, at 380 and 1,280 pixels and on A4:
-#   1. what was predicted, graded, drawn, written and answered is there, as text;
+#   1. predictions, grades, drawings, texts and answers are in it, as text;
 #   2. nothing is wider than the screen or the paper, and each lab begins a page;
-#   3. nothing in it can run or fetch: elements and attributes are of the few that a report has, no script of the submission has run, and the
-#      browser asked nobody for anything.
+#   3. nothing in it can run or fetch: it has only the few elements and attributes of a report, no script of the
+#      submission has run, and the browser requested nothing.
 # usage: tests/report_in_browser.sh                    (`make report-check`; BUILD: the folder with course_report)
 #        tests/report_in_browser.sh --self-test        plants defects in a page and fails unless each is found
-#        tests/report_in_browser.sh --can              only says whether it could
-# Exit status: 1 also where Chromium, pdftotext or a Chinese font is missing: then nothing was checked.
+#        tests/report_in_browser.sh --can              only prints whether this machine can run the check
+# Exit status: 1 also if Chromium, pdftotext or a Chinese font is missing: then nothing was checked.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build}
@@ -28,7 +28,7 @@ complain() {
     bad=$((bad + 1))
 }
 
-# A browser of its own, whose every way to a network is closed; what it would have asked for is in net.json.
+# A separate browser without access to any network; net.json has the requests that it would have sent.
 browse() { # OPTION... URL
     rm -f "$work/net.json"
     HOME=$work timeout 120 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run \
@@ -36,7 +36,7 @@ browse() { # OPTION... URL
         --host-resolver-rules='MAP * ~NOTFOUND' --proxy-server=127.0.0.1:9 --log-net-log="$work/net.json" "$@" 2>"$work/browser.log"
 }
 
-# What the browser itself says of the page; it is shown in a frame of that width, since a window has a least width of its own.
+# The browser's own checks of the page, in a frame of that width, because a window has a minimum width.
 checking='
 addEventListener("load", () => {
     const said = [], root = document.scrollingElement, width = root.clientWidth,
@@ -72,7 +72,7 @@ showing='addEventListener("message", (message) => {
     document.body.append(shown);
 });'
 
-# on_screen PAGE WIDTH: the page with that script, and without the policy that would forbid it (and what else there was to run).
+# on_screen PAGE WIDTH: the page with that script, and without the policy that would forbid it (or other scripts).
 on_screen() {
     grep -q 'Content-Security-Policy.*default-src .none' "$1" || complain "$1 has no policy"
     SCRIPT=$checking awk '/^<meta http-equiv="Content-Security-Policy"/ { next } /^<\/body>/ { print "<script>" ENVIRON["SCRIPT"] "</script>" } { print }' "$1" >"$work/copy.html"
@@ -92,7 +92,8 @@ on_paper() {
     pdfinfo "$work/page.pdf" | grep -q 'Page size:.*(A4)' || complain "the paper is not A4: $(pdfinfo "$work/page.pdf" | grep size)"
     pdftotext "$work/page.pdf" "$work/page.txt"
     pdftotext -bbox "$work/page.pdf" "$work/words.html"
-    # 16 mm on both sides are 45 points of 595; and where something is wider than the paper, Chromium prints all of it smaller: text of 10 points
+    # 16 mm on both sides are 45 points of 595; if something is wider than the paper, Chromium prints everything
+    # smaller: text of 10 points
     awk -F'"' '/<word / { n++; if ($2 < 44 || $6 > 551) { print "beyond the margin of the paper: " $0; if (++bad > 5) exit } }
         /<word .*>lockstep</ && !seen++ && $8 - $4 < 10 { print "printed smaller than it should be, since something is too wide: " $0 }
         END { if (n < 100) print "the printed page has " n + 0 " words" }' "$work/words.html" >"$work/wrong"

@@ -1,17 +1,19 @@
 #!/bin/sh
-# Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of tests/mostly_waiting three at a time
-# beside them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, those with most CPU time, the
-# skips and the counts. Fails if a program fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout
-# (labs/course/handout.sh) a program that fails since it came to a function which a lab leaves to its reader is not written yet: counted, and
-# no failure.
-# usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each file that was built, which are
-#        counted; the line build-failed if there will be no more programs)
-#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
+# Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of
+# tests/mostly_waiting run three at a time in addition. Prints its progress in one line, the whole output of failed
+# programs, and at the end the slowest programs, those with most CPU time, the skips and the counts. Fails if a program
+# fails, times out, or skips a test that tests/allowed_skips does not name. In a handout (labs/course/handout.sh) a
+# program that fails because it called a function that a lab leaves to the student is "not written yet": it is counted,
+# but is not a failure.
+# usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each built file;
+#        the line build-failed if no more programs follow)
+#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program;
+#        LS_TEST_TIMES: a file for the times, a line a program: seconds of CPU, seconds, its name
 set -u
 export LC_ALL=C
-# Devices' threads have one in any case; in tests that call kernels themselves, oneDNN's others would mostly spin.
+# Devices use one anyway; in tests that call kernels themselves, oneDNN's other threads would mostly spin.
 export OMP_NUM_THREADS=1
-# Ranks of several tests wait beside each other: who spins for long keeps others' from running.
+# Ranks of several tests wait at the same time: a rank that spins for long would keep others from running.
 export LS_SHARED_CORES=1
 deadline_s=${LS_TEST_DEADLINE_S:-240}
 clear=''
@@ -19,10 +21,11 @@ clear=''
 
 # --- one program: run.sh --one FOLDER PROGRAM -------------------------------------------------------------------------
 
-# Whether it, or a program that it started, came to a lab's function that is missing, in a tree where that may be.
+# Whether the program, or one that it started, called a lab's missing function, in a tree that may lack them.
 is_unwritten() { [ -f labs/handout.mk ] && [ -s "$LS_TODO_LOG" ]; }
 
-# Says in one piece how it went, and leaves a line for the counts: passed failed skipped program seconds unwritten cpu-seconds
+# Prints the result in one piece, and writes a line for the counts: passed failed skipped program seconds unwritten
+# cpu-seconds
 run_one() {
     folder=$1 program=$2 name=${2##*/}
     log=$folder/$name.log
@@ -33,7 +36,8 @@ run_one() {
     times >"$log.times"
     tenths=$((($(date +%s%N) - start + 50000000) / 100000000))
     seconds=$((tenths / 10)).$((tenths % 10))
-    # cmocka's closing lines: "[  PASSED  ] N test(s).", and the names of what it has skipped; times' second line: the children's
+    # cmocka's closing lines: "[  PASSED  ] N test(s).", and the names of skipped tests; the second line of times: the
+    # children's
     read -r p f s cpu <<-counted
 	$(awk -v name="$name" -v skips="$folder/skips" '
 	    /^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test\(s\)/ { count[$2] = $4 }
@@ -64,10 +68,11 @@ fi
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-# Of tests/cuda_on_cpu's memory each byte is filled anew: a workspace of 32 MiB for each device would take longer than its test.
+# tests/cuda_on_cpu fills each byte of new memory: a workspace of 32 MiB for each device would take longer than its
+# test.
 export CUBLAS_WORKSPACE_CONFIG="${CUBLAS_WORKSPACE_CONFIG-:64:1}"
 
-# The job server of make, whose pipe has the numbers at the end of this, is not for tests.
+# Tests must not use the job server of make, whose pipe has the numbers at the end of this variable.
 for pipe in $(printf '%s' "${MAKEFLAGS:-}" | sed -n 's/.*--jobserver-[a-z]*=\([0-9]\),\([0-9]\).*/\1 \2/p'); do eval "exec $pipe<&-"; done
 unset MAKEFLAGS MFLAGS MAKELEVEL
 
@@ -85,7 +90,8 @@ progress() {
         END { printf "  %s%d of %d test programs done, %d failed, %d s", built ? built " files built, " : "", NR, all, failed, seconds }' "$folder/counts"
 }
 
-# Two queues: the programs that mostly wait (for four fifths of their time) have places of their own, so that no core is idle for them.
+# Two queues: the programs that mostly wait (for four fifths of their time) run in addition to one per core, so that
+# they leave no core idle.
 mkfifo "$folder/working" "$folder/waiting"
 mostly_waiting=" $(tr '\n' ' ' <tests/mostly_waiting) "
 exec 7<&0 # a background job's own standard input is /dev/null
@@ -116,6 +122,7 @@ echo 'Slowest:'
 sort -k5 -rn "$folder/counts" | head -n 5 | awk '{ sub(/.*\//, "", $4); printf "  %-28s %6s s\n", $4, $5 }'
 sort -k7 -rn "$folder/counts" | awk '{ sub(/.*\//, "", $4); sum += $7; if (NR <= 5) most = most (NR > 1 ? ", " : "") $4 " " $7 }
     END { printf "Most CPU seconds: %s; all: %d\n", most, sum }'
+[ -z "${LS_TEST_TIMES:-}" ] || sort -k7 -rn "$folder/counts" | awk '{ sub(/.*\//, "", $4); print $7, $5, $4 }' >"$LS_TEST_TIMES"
 [ -s "$folder/skips" ] && { echo 'Skipped:'; sed 's/^/  /' "$folder/skips"; }
 unexpected=$(grep -vxFf tests/allowed_skips "$folder/skips")
 awk -v programs="$all" '{ passed += $1; failed += $2; skipped += $3; unwritten += $6 }

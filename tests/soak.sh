@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs each test program many times on a busy machine, and says which of them ever failed: half of the runs two at a
-# time, the other half four at a time, beside two loops that do nothing but keep a core busy. Exit status 1 if any failed.
-# usage: tests/soak.sh FOLDER PROGRAM...     (SOAK_RUNS: runs of each, 20; LS_TEST_DEADLINE_S as tests/run.sh says)
+# Runs each test program many times on a busy machine, and prints those that ever failed: half of the runs two at a
+# time, the other half four at a time, in addition to two loops that only keep a core busy. Exit status 1 if any failed.
+# usage: tests/soak.sh FOLDER PROGRAM...     (SOAK_RUNS: runs of each, 20; LS_TEST_DEADLINE_S as for tests/run.sh)
 # FOLDER gets runs.txt (a line per run), table.txt (a line per program) and the output of each run that failed.
 set -u
 export LC_ALL=C
@@ -9,7 +9,7 @@ here=$(dirname "$0")
 
 # --- one run: soak.sh --one SOAK FOLDER JOBS RUN PROGRAM -------------------------------------------------------------
 
-# 255: the soak has been killed, and xargs is to start nothing more.
+# 255: the soak has been killed, and xargs must start no more runs.
 run_one() {
     soak=$1 folder=$2 jobs=$3 run=$4 program=$5 name=$(basename "$5")
     kill -0 "$soak" 2>/dev/null || exit 255
@@ -28,7 +28,7 @@ fi
 
 # --- the load --------------------------------------------------------------------------------------------------------
 
-# Looks every few milliseconds whether the soak still lives, so that it ends even if that is killed.
+# Checks every few milliseconds that the soak is alive, so that this process ends even if the soak is killed.
 keep_busy() {
     while kill -0 "$1" 2>/dev/null; do
         i=0
@@ -66,7 +66,7 @@ for loop in 1 2; do
     children="$children $!"
 done
 
-# Runs $2 to $3 of every program, $1 at a time, in rounds: so that what runs at the same time differs.
+# Runs $2 to $3 of every program, $1 at a time, in rounds: so that different programs run at the same time.
 soak() {
     jobs=$1 from=$2 to=$3
     shift 3
@@ -77,7 +77,7 @@ soak() {
     done >"$folder/order.txt"
     xargs -a "$folder/order.txt" -P "$jobs" -n 2 "$0" --one $$ "$folder" "$jobs" &
     children="$children $!"
-    wait $! # and not in the foreground, where no signal would be heard before its end
+    wait $! # in the foreground, a signal would be handled only after its end
 }
 half=$(((runs + 1) / 2))
 soak 2 1 $half "$@"

@@ -1,4 +1,4 @@
-/* build_id — an ELF note in memory. What the dynamic loader has loaded, it lists; a list of notes is a segment. */
+/* build_id — an ELF note in memory. dl_iterate_phdr lists the loaded objects; notes are in a segment of each. */
 #define _GNU_SOURCE
 #include "common/base/build_id.h"
 
@@ -21,7 +21,7 @@ static void write_digits(char *text, const uint8_t *bytes, size_t count) {
     for (size_t i = 0; i < count; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Whether the segment had it. */
+/* Whether the segment contains the build id. */
 static bool read_notes(const uint8_t *at, size_t nbytes, size_t alignment, char *text) {
     static const char owner[] = "GNU";
     ElfW(Nhdr) note;
@@ -42,7 +42,7 @@ static bool read_notes(const uint8_t *at, size_t nbytes, size_t alignment, char 
     return false;
 }
 
-/* The program comes first, and without a name. Not 0 ends the walk. */
+/* The program is the first object, and has no name. A result other than 0 ends the iteration. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *context) {
     (void)size;
     const struct search *search = context;

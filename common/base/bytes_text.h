@@ -1,4 +1,4 @@
-/* Bytes in the units that people read. */
+/* Numbers of bytes as text, in readable units. */
 #ifndef LS_BASE_BYTES_TEXT_H
 #define LS_BASE_BYTES_TEXT_H
 

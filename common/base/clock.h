@@ -7,10 +7,10 @@
 /* Microseconds since an arbitrary origin that all processes of the machine share. */
 double ls_now_us(void);
 
-/* Milliseconds since the same origin, up to ten too few: a few nanoseconds' work. */
+/* Milliseconds since the same origin, up to 10 ms behind. A call costs a few nanoseconds. */
 int64_t ls_coarse_now_ms(void);
 
-/* Microseconds of CPU time that the calling thread has had; they go on only while it runs. A system call. */
+/* CPU time of the calling thread, in microseconds. A system call. */
 double ls_thread_cpu_us(void);
 
 #endif

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #define LS_CACHES_MAX 8
-#define LS_YIELD_US 100.0 /* about a turn of the ranks that share a core */
+#define LS_YIELD_US 100.0 /* about one round of the ranks that share a core */
 #define LS_SPIN_US 50.0   /* about what a futex sleep and wake-up cost together on a busy machine */
-#define LS_BRIEF_US 2.0   /* where other jobs want the core: what comes later than that comes from a rank without one */
+#define LS_BRIEF_US 2.0   /* where other jobs want the core: a rank that takes longer has no core */
 
 static cpu_set_t usable;
 static bool one_for_all; /* ls_share_one_core; written before there are threads */
@@ -26,7 +26,7 @@ int ls_usable_cores(void) {
     return count > 0 ? count : 1;
 }
 
-/* What the system says of the first core's index-th cache; "": nothing. */
+/* Reads an attribute of the first core's index-th cache; "" if there is none. */
 static void read_cache(int index, const char *what, char text[16]) {
     char path[80];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, what);

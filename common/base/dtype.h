@@ -1,4 +1,4 @@
-/* Element types and their sizes; conversions of the two half types. */
+/* Element types and their sizes; conversions of fp16 and bf16. */
 #ifndef LS_BASE_DTYPE_H
 #define LS_BASE_DTYPE_H
 
@@ -26,7 +26,7 @@ size_t ls_dtype_nbytes(ls_dtype dtype);
 /* "fp32", "fp16", ... */
 const char *ls_dtype_name(ls_dtype dtype);
 
-/* A function that kernels of GPUs call, too. */
+/* Marks a function that GPU kernels call, too. */
 #ifdef __CUDACC__
 #define LS_ANYWHERE __host__ __device__
 #else
@@ -34,7 +34,7 @@ const char *ls_dtype_name(ls_dtype dtype);
 #endif
 
 /* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity.
- * Without branches and inline, so that compilers can vectorise loops over them. */
+ * Inline and free of branches, so that compilers can vectorise loops that call them. */
 
 static inline LS_ANYWHERE uint32_t ls_float_bits(float value) {
     uint32_t bits;
@@ -48,7 +48,7 @@ static inline LS_ANYWHERE float ls_float_of_bits(uint32_t bits) {
     return value;
 }
 
-/* yes or no, without a branch. */
+/* condition ? yes : no, without a branch. */
 static inline uint32_t ls_select(bool condition, uint32_t yes, uint32_t no) {
     uint32_t mask = 0u - (uint32_t)condition;
     return (yes & mask) | (no & ~mask);

@@ -1,15 +1,14 @@
-/* file — reading at once, and atomic replacement.
+/* file — reads whole files, and replaces files atomically.
  *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
- *   place : a symbolic link is followed to the file that it names, which is what is replaced. That file's folder is
- *           opened once, and every step uses its descriptor. So all steps happen in one folder, even if its name goes
- *           to another folder meanwhile. A folder that was moved gets the file; in one that was removed nothing can get
- *           a name
+ *   place : a symbolic link is followed, and the file that it names is replaced. That file's folder is opened once, and
+ *           every step uses its descriptor. So all steps happen in one folder, even if another folder gets its name
+ *           meanwhile. If the folder is moved, the file is created there; if it is removed, naming the file fails
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
  *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary name between the last
- *           two steps. All writers of a path use the same temporary name, so that the next one finds what a killed one
- *           has left there. Each locks its file, so that no writer takes the name of one that lives; a writer that
- *           finds it locked takes a name of its own */
+ *           two steps. All writers of a path use the same temporary name, so that the next one finds the leftover of a
+ *           killed one. Each locks its file, so that no writer removes the file of a running one; a writer that finds
+ *           it locked uses a name of its own */
 #define _GNU_SOURCE
 #include "common/base/file.h"
 
@@ -38,20 +37,21 @@
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Up to the end, however long the file was said to be when it was opened: it may grow, and /proc says 0. */
+/* Reads to the end, whatever size was reported when the file was opened: it may grow, and /proc reports 0. */
 static ls_status read_to_end(int fd, const char *path, size_t expected, size_t most, char **text, size_t *nbytes) {
     size_t capacity = 0;
     for (ssize_t got = 1; got > 0; *nbytes += (size_t)got) {
         if (*nbytes + 1 >= capacity) {
             capacity = capacity == 0 ? expected + 2 : 2 * capacity; /* the end is seen by trying to read past it */
             char *larger = realloc(*text, capacity);
-            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
+            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", path);
             *text = larger;
         }
         do got = read(fd, *text + *nbytes, capacity - 1 - *nbytes);
         while (got < 0 && errno == EINTR);
         if (got < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-        if (*nbytes + (size_t)got > most) return ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+        if (*nbytes + (size_t)got > most)
+            return ls_fail(LS_ERR_INVALID, "%s is larger than the limit of %zu bytes", path, most);
     }
     (*text)[*nbytes] = '\0';
     return LS_OK;
@@ -67,9 +67,9 @@ ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbyte
     if (fstat(fd, &info) != 0)
         status = ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        status = ls_fail(LS_ERR_IO, "cannot read %s: it is not a regular file", path);
+        status = ls_fail(LS_ERR_IO, "cannot read %s: not a regular file", path);
     else if (info.st_size > 0 && (uintmax_t)info.st_size > most)
-        status = ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+        status = ls_fail(LS_ERR_INVALID, "%s is larger than the limit of %zu bytes", path, most);
     else
         status = read_to_end(fd, path, (size_t)info.st_size, most, text, nbytes);
     close(fd);
@@ -83,24 +83,24 @@ ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbyte
 
 struct ls_file_writer {
     int fd;
-    int folder;                    /* the path's folder, whatever becomes of its name meanwhile */
+    int folder;                    /* the path's folder, even if it is renamed meanwhile */
     bool named;                    /* temporary[] exists in the folder */
     bool failed;                   /* a put or a sync has failed and was reported */
-    char path[PATH_MAX];           /* as the caller has it, for messages */
-    char place[PATH_MAX];          /* where that leads to: no symbolic link is at its end */
-    const char *name;              /* in place: what follows its last slash */
+    char path[PATH_MAX];           /* as the caller passed it, for messages */
+    char place[PATH_MAX];          /* its target, which is not a symbolic link */
+    const char *name;              /* in place: the text after its last slash */
     char temporary[NAME_MAX + 64]; /* a name in the same folder, so that rename works */
 };
 
 const char *ls_write_error(int error) {
     struct rlimit limit;
-    if (error == ENXIO) return "nobody reads this pipe; start its reader first";
+    if (error == ENXIO) return "no process reads this pipe; start its reader first";
     bool limited = error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
     return limited ? "File too large for the limit on the size of files (ulimit -f)" : strerror(error);
 }
 
-/* One line for every moment: opening, writing, syncing, naming and replacing meet the same full disks and lost folders,
- * and which of them meets it first is chance. */
+/* One message for all steps: opening, writing, syncing, naming and replacing fail for the same reasons (full disks,
+ * lost folders), and which of them fails first is chance. */
 static ls_status cannot_write(const char *path, int error) {
     static const int of_folder[] = {ENOENT, ENOTDIR, EACCES, EPERM, EROFS};
     const char *known = "what was there before is unchanged";
@@ -109,11 +109,11 @@ static ls_status cannot_write(const char *path, int error) {
     return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s", path, ls_write_error(error), known);
 }
 
-/* With an `own` name, the next that nobody uses in this process; another process has another pid. */
+/* `own`: a name that is unused in this process; it contains the pid, so no other process uses it. */
 static void make_temporary_name(ls_file_writer *writer, bool own) {
     static _Atomic unsigned counter;
     char mark[64] = "";
-    own = own || strlen(writer->name) > LS_TEMPORARY_BASE_MAX; /* what is cut off could be the difference */
+    own = own || strlen(writer->name) > LS_TEMPORARY_BASE_MAX; /* two truncated names could be equal */
     if (own) snprintf(mark, sizeof mark, ".%ld-%u", (long)getpid(), atomic_fetch_add(&counter, 1));
     snprintf(writer->temporary, sizeof writer->temporary, ".%.*s%s.tmp", LS_TEMPORARY_BASE_MAX, writer->name, mark);
 }
@@ -125,7 +125,7 @@ int ls_file_find_place(char place[PATH_MAX], const char *path) {
     memcpy(place, path, strlen(path) + 1);
     for (int i = 0; i < MOST_LINKS; i++) {
         ssize_t length = readlink(place, target, sizeof target - 1);
-        if (length < 0) return errno == EINVAL || errno == ENOENT ? 0 : errno; /* no link, or nothing at all */
+        if (length < 0) return errno == EINVAL || errno == ENOENT ? 0 : errno; /* not a link, or does not exist */
         target[length] = '\0';
         const char *slash = strrchr(place, '/');
         size_t kept = target[0] == '/' || !slash ? 0 : (size_t)(slash - place) + 1;
@@ -143,14 +143,13 @@ static int open_folder(ls_file_writer *writer) {
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Whether the rename at the end would be allowed to take the place of the file that is there. rmdir is asked: it has
- * the same right to have, looks for that first (another user's file in a sticky folder, an immutable one), and then
- * leaves alone what is no folder. */
+/* Whether the rename at the end may replace the existing file. Tries rmdir, which needs the same permission and checks
+ * it first (another user's file in a sticky folder, an immutable one); it then fails, as the file is not a folder. */
 static ls_status check_replaced(const ls_file_writer *writer) {
     struct statx there, folder;
     bool appends = statx(writer->folder, "", AT_EMPTY_PATH, STATX_TYPE, &folder) == 0 &&
                    (folder.stx_attributes & STATX_ATTR_APPEND) != 0;
-    if (appends) return cannot_write(writer->path, EPERM); /* such a folder lets no name be taken away */
+    if (appends) return cannot_write(writer->path, EPERM); /* no name can be removed from an append-only folder */
     if (statx(writer->folder, writer->name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &there) != 0)
         return errno == ENOENT ? LS_OK : cannot_write(writer->path, errno);
     int error = there.stx_attributes & STATX_ATTR_MOUNT_ROOT ? EBUSY : 0;
@@ -158,9 +157,9 @@ static ls_status check_replaced(const ls_file_writer *writer) {
         error = errno;
     if (error != EPERM && error != EACCES && error != EROFS && error != EBUSY) return LS_OK;
     return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s, so choose another path", writer->path, strerror(error),
-                   error == EBUSY ? "the file is mounted there by itself"
-                                  : "the file there is another user's, or protected, and its folder does not let this "
-                                    "user replace it");
+                   error == EBUSY ? "the file is a mount point of its own"
+                                  : "another user owns the file there, or the file is protected, and this user may not "
+                                    "replace files in its folder");
 }
 
 /* For file systems without unnamed files, and systems where /proc cannot give one a name. */
@@ -194,13 +193,13 @@ static int open_place(ls_file_writer *writer) {
     return writer->fd < 0 ? errno : 0;
 }
 
-/* What can be said of a path before its folder is opened. */
+/* The checks that do not need the path's folder to be open. */
 static ls_status check_path(const char *path) {
     struct stat info;
     if (strlen(path) >= PATH_MAX) return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
     if (stat(path, &info) != 0) return errno == ENOENT ? LS_OK : cannot_write(path, errno);
     if (S_ISREG(info.st_mode)) return LS_OK;
-    return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
+    return ls_fail(LS_ERR_IO, "cannot write %s: not a regular file; choose another path", path);
 }
 
 ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
@@ -208,7 +207,7 @@ ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
     ls_status status = check_path(path);
     if (status != LS_OK) return status;
     ls_file_writer *writer = calloc(1, sizeof *writer);
-    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     memcpy(writer->path, path, strlen(path));
     writer->fd = writer->folder = -1;
     int error = open_place(writer);
@@ -242,8 +241,8 @@ void ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes)
 
 ls_status ls_file_writer_status(const ls_file_writer *writer) { return writer->failed ? LS_ERR_IO : LS_OK; }
 
-/* Removes what lies under the temporary name if its writer is dead, and with it the lock. Whoever removes it has the
- * lock, so that under this name there can be nothing else by then. */
+/* Removes the file under the temporary name if its writer is dead, so that it is not locked. This process holds the
+ * lock while it removes the file, so no other writer can have replaced it. */
 static bool remove_leftover(const ls_file_writer *writer) {
     struct stat opened, there;
     int fd = openat(writer->folder, writer->temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -260,7 +259,7 @@ static bool remove_leftover(const ls_file_writer *writer) {
 static bool name_file(ls_file_writer *writer) {
     char descriptor[64];
     snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", writer->fd);
-    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* where there are no locks, a leftover stays */
+    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* without support for locks, a leftover stays */
     for (int i = 0; i < LS_TEMPORARY_TRIES && !writer->named; i++) {
         writer->named = linkat(AT_FDCWD, descriptor, writer->folder, writer->temporary, AT_SYMLINK_FOLLOW) == 0;
         if (writer->named) break;
@@ -278,7 +277,7 @@ static void keep_rights(const ls_file_writer *writer) {
     mode_t mode = old.st_mode & 0777;
     if (fchown(writer->fd, (uid_t)-1, old.st_gid) != 0) mode = (mode & ~070u) | (mode & 07) << 3; /* to other groups */
     (void)fchmod(writer->fd, mode);
-    (void)!fchown(writer->fd, old.st_uid, (gid_t)-1); /* last: who gives a file away may no longer change its mode */
+    (void)!fchown(writer->fd, old.st_uid, (gid_t)-1); /* last: the former owner may not change the mode */
 }
 
 ls_status ls_file_check(const char *path) {

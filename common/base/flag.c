@@ -1,6 +1,6 @@
 /* flag — waiting: spin, then yield, then sleep on a futex.
- *   order : the waiter announces itself (sleepers) before it looks at the value a last time; the raiser writes the value
- *           before it looks at sleepers. Both are sequentially consistent, so one of the two always sees the other.
+ *   order : the waiter announces itself (sleepers) before it reads the value for the last time; the raiser writes the
+ *           value before it reads sleepers. Both are sequentially consistent, so one of the two always sees the other.
  *   fails : a sleeper that is killed leaves sleepers too high: later raises cost a needless futex call, nothing worse. */
 #define _GNU_SOURCE
 #include "common/base/flag.h"
@@ -48,8 +48,8 @@ static void sleep_while(ls_flag *flag, uint32_t seen, double slice_us) {
     syscall(SYS_futex, (uint32_t *)&flag->value, FUTEX_WAIT, seen, &slice, NULL, 0);
 }
 
-/* The sleeper looks at the condition after it has announced itself and noted the value: a raise in between ends the
- * sleep before it begins. */
+/* The sleeper checks the condition after it has announced itself and read the value: after a raise in between, the
+ * futex call returns at once. */
 static bool sleep_for(ls_flag *flag, bool (*there)(void *context), void *context, double until_us) {
     bool reached = false;
     atomic_fetch_add(&flag->sleepers, 1);
@@ -64,7 +64,7 @@ static bool sleep_for(ls_flag *flag, bool (*there)(void *context), void *context
     return reached;
 }
 
-/* About a microsecond of looking. */
+/* Polls for about a microsecond. */
 static bool spin(bool (*there)(void *context), void *context) {
     for (int i = 0; i < 64; i++) {
         if (there(context)) return true;

@@ -1,7 +1,7 @@
-/* ls_flag: a counter that one thread or process raises and others wait for; spin first, then sleep.
+/* ls_flag: a counter that one thread or process raises and others wait for. A wait spins first, then sleeps.
  *
- * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when nobody
- * sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
+ * It works between threads and, in shared memory, between processes. Raising costs one store if no thread sleeps, a
+ * futex call otherwise. Counters compare modulo 2^32, so they may wrap.
  *
  * The caller says how long to poll before sleeping (ls_patience; cores.h has a value for a number of participants). */
 #ifndef LS_BASE_FLAG_H
@@ -18,8 +18,7 @@ typedef struct ls_flag {
 
 /* Zero-filled memory is a valid flag of value 0. */
 
-/* Sets the value and wakes all that wait for it. A thread that sees the value also sees what the caller wrote
- * before. */
+/* Sets the value and wakes all waiters. A thread that sees the value also sees everything the caller wrote before. */
 void ls_flag_set(ls_flag *flag, uint32_t value);
 
 /* Adds 1, likewise; returns the new value. */
@@ -40,12 +39,12 @@ typedef struct ls_patience {
     double spin_us, yield_us;
 } ls_patience;
 
-/* Waits for a condition that does not lie in the flag: until there(context) or for `limit_us`; whether it came true. A
- * thread that may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must
- * be sequentially consistent. */
+/* Waits for a condition other than the flag's value: until there(context) returns true, or for `limit_us`. Returns
+ * whether the condition became true. A thread that may have made it true calls ls_flag_ring afterwards. Both sides'
+ * reads and writes of the condition must be sequentially consistent. */
 bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us);
 
-/* Wakes the sleepers. Without any it only reads memory that nobody writes to. */
+/* Wakes the sleepers. If there are none, it only reads memory that no thread is writing. */
 void ls_flag_ring(ls_flag *bell);
 
 #endif

@@ -1,10 +1,10 @@
-/* Folders for results. */
+/* Creates folders for results. */
 #ifndef LS_BASE_FOLDER_H
 #define LS_BASE_FOLDER_H
 
 #include "common/base/status.h"
 
-/* Makes the folder, with those above it; what is there already stays. LS_ERR_IO, reported. */
+/* Creates the folder and its parents. Existing folders stay as they are. LS_ERR_IO, reported. */
 ls_status ls_make_folders(const char *folder);
 
 #endif

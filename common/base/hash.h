@@ -8,7 +8,7 @@
 
 #define LS_HASH_SEED UINT64_C(0xcbf29ce484222325)
 
-/* Hashes `nbytes` of `data` on top of `hash` (LS_HASH_SEED, or the hash of what came before). */
+/* Extends `hash` (LS_HASH_SEED, or the hash of the bytes before these) by `nbytes` of `data`. */
 uint64_t ls_hash(uint64_t hash, const void *data, size_t nbytes);
 
 #endif

@@ -1,10 +1,9 @@
-/* json — reading JSON that people wrote, with file and line for everything that is wrong with it.
- *   idea  : cJSON makes the tree. What it accepts and we do not (deep nesting, control characters, zero bytes, members
- *           that are there twice) is refused around it. It keeps no lines. So when a value is refused, the text, which
- *           is then known to be valid, is walked in the order of the tree until it has passed as many values
+/* json — reads hand-written JSON, and reports errors with file and line.
+ *   idea  : cJSON makes the tree. It accepts deep nesting, control characters, zero bytes and duplicate members; checks
+ *           before and after it refuse them. It keeps no line numbers. So when a value is refused, the text, which is
+ *           then known to be valid, is scanned past as many values as precede this one in the tree
  *   cost  : two passes over the text, n log n in the members of an object; a refusal costs one pass more
- *   fails : the first thing that is wrong is reported, once; later calls return values that the reader can go on
- * with */
+ *   fails : only the first error is reported; later calls return values with which the reader can continue */
 #include "common/base/json.h"
 
 #include <float.h>
@@ -24,7 +23,7 @@
 #define LS_REASON_CAPACITY 400
 
 struct ls_json {
-    char *name, *text; /* the text without byte order mark, a zero byte behind it */
+    char *name, *text; /* text: zero-terminated, without byte order mark */
     size_t first_line, nbytes;
     cJSON *root;
     bool failed;
@@ -38,7 +37,7 @@ static size_t line_at(const ls_json *json, const char *place) {
     return line;
 }
 
-/* Behind the string that begins at `at`. */
+/* Returns the position after the string that begins at `at`. */
 static const char *skip_string(const char *at) {
     for (at++; *at != '"'; at++) at += *at == '\\';
     return at + 1;
@@ -46,8 +45,8 @@ static const char *skip_string(const char *at) {
 
 static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-/* Where the value lies that has so many others before it, in valid text: all strings are values, but for those with a
- * colon behind them. */
+/* The position of the value that `before` others precede, in valid text: every string is a value, except those that a
+ * colon follows. */
 static const char *find_value(const char *text, size_t before) {
     const char *at = text;
     for (;;) {
@@ -89,9 +88,9 @@ void ls_json_refuse(ls_json *json, const cJSON *value, const char *format, ...) 
     ls_report_error("%s:%zu: %s", json->name, line_at(json, find_value(json->text, before)), reason);
 }
 
-/* --- what is refused before cJSON sees it, and after -------------------------------------------------------------- */
+/* --- checks before and after cJSON -------------------------------------------------------------------------------- */
 
-/* Within a string at `at`, which moves on; what is wrong with it, or NULL. */
+/* Checks a character in a string, and advances `at` past an escape; returns the error, or NULL. */
 static const char *check_in_string(const char **at) {
     if ((unsigned char)**at < ' ') return "a control character in a string";
     if (**at == '\\') {
@@ -102,7 +101,7 @@ static const char *check_in_string(const char **at) {
     return NULL;
 }
 
-/* What makes cJSON use the stack or much memory, and what it overlooks. */
+/* Refuses text that would cost cJSON much stack or memory, and errors that it overlooks. */
 static ls_status check_text(const ls_json *json) {
     const char *wrong = NULL, *at = json->text, *end = json->text + json->nbytes;
     size_t values = 1;
@@ -130,7 +129,7 @@ static int compare_names(const void *left, const void *right) {
     return strcmp((*(const cJSON *const *)left)->string, (*(const cJSON *const *)right)->string);
 }
 
-/* A member whose name another one of the object has, too. */
+/* A member whose name occurs twice, or NULL. */
 static const cJSON *find_twin(const cJSON **members, size_t count) {
     qsort(members, count, sizeof *members, compare_names);
     for (size_t i = 1; i < count; i++)
@@ -143,12 +142,12 @@ static ls_status check_object(ls_json *json, const cJSON *object) {
     size_t count = 0, i = 0;
     cJSON_ArrayForEach(member, object) count++;
     if (count > LS_JSON_FEW_MEMBERS) members = malloc(count * sizeof(const cJSON *));
-    if (!members) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", json->name);
+    if (!members) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", json->name);
     cJSON_ArrayForEach(member, object) members[i++] = member;
     const cJSON *twin = find_twin(members, count);
     if (members != few) free(members);
     if (!twin) return LS_OK;
-    ls_json_refuse(json, twin, "%.80s is there twice", twin->string);
+    ls_json_refuse(json, twin, "%.80s occurs twice", twin->string);
     return LS_ERR_INVALID;
 }
 
@@ -171,20 +170,20 @@ static ls_status parse_tree(ls_json *json) {
     if (status != LS_OK) return status;
     json->root = cJSON_ParseWithLengthOpts(json->text, json->nbytes + 1, &stopped, 1);
     if (!json->root) {
-        if (*skip_space(json->text) == '\0') return ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", json->name);
+        if (*skip_space(json->text) == '\0') return ls_fail(LS_ERR_INVALID, "%s is empty; expected JSON", json->name);
         int shown = (int)strnlen(stopped, 20), rest_of_line = (int)strcspn(stopped, "\r\n");
         if (rest_of_line < shown) shown = rest_of_line;
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: this is not JSON, from \"%.*s\" on", json->name, line_at(json, stopped),
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: cannot parse JSON from \"%.*s\" on", json->name, line_at(json, stopped),
                        shown > 0 ? shown : 7, shown > 0 ? stopped : "the end");
     }
     if (!cJSON_IsObject(json->root)) {
-        ls_json_refuse(json, json->root, "an object, { ... }, was expected");
+        ls_json_refuse(json, json->root, "expected an object, { ... }");
         return LS_ERR_INVALID;
     }
     return check_tree(json, json->root);
 }
 
-/* Takes `text`, which comes from malloc and has a zero byte behind its nbytes. */
+/* Takes ownership of `text`, which malloc has allocated, with a zero byte after its nbytes. */
 static ls_status make(ls_json **out, const char *name, size_t first_line, char *text, size_t nbytes) {
     ls_json *json = calloc(1, sizeof *json);
     char *copy = malloc(strlen(name) + 1);
@@ -193,7 +192,7 @@ static ls_status make(ls_json **out, const char *name, size_t first_line, char *
         free(json);
         free(copy);
         free(text);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", name);
     }
     memcpy(copy, name, strlen(name) + 1);
     *json = (ls_json){.name = copy, .text = text, .first_line = first_line, .nbytes = nbytes};
@@ -213,9 +212,10 @@ static ls_status make(ls_json **out, const char *name, size_t first_line, char *
 ls_status ls_json_parse(ls_json **out, const char *name, size_t first_line, const char *text, size_t nbytes) {
     *out = NULL;
     if (nbytes > LS_JSON_MAX_BYTES)
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: larger than %zu bytes", name, first_line, LS_JSON_MAX_BYTES);
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: the text is larger than %zu bytes", name, first_line,
+                       LS_JSON_MAX_BYTES);
     char *copy = malloc(nbytes + 1);
-    if (!copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", name);
+    if (!copy) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", name);
     if (nbytes > 0) memcpy(copy, text, nbytes);
     copy[nbytes] = '\0';
     return make(out, name, first_line, copy, nbytes);
@@ -245,7 +245,7 @@ bool ls_json_failed(const ls_json *json) { return json->failed; }
 static bool check_is_object(ls_json *json, const cJSON *object) {
     if (!object) return false;
     if (cJSON_IsObject(object)) return true;
-    ls_json_refuse(json, object, "an object, { ... }, was expected");
+    ls_json_refuse(json, object, "expected an object, { ... }");
     return false;
 }
 
@@ -262,7 +262,7 @@ double ls_json_number(ls_json *json, const cJSON *object, const char *name, doub
     if (!cJSON_IsNumber(member)) {
         ls_json_refuse(json, member, "%s must be a number", name);
     } else if (!isfinite(member->valuedouble) || !(member->valuedouble >= lowest && member->valuedouble <= highest)) {
-        ls_json_refuse(json, member, "%s must lie between %.15g and %.15g; it is %.15g", name, lowest, highest,
+        ls_json_refuse(json, member, "%s must lie between %.15g and %.15g; found %.15g", name, lowest, highest,
                        member->valuedouble);
     } else {
         return member->valuedouble;
@@ -275,9 +275,9 @@ int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int6
     if (json->failed || !object) return 0;
     const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, name);
     if (value != trunc(value)) {
-        ls_json_refuse(json, member, "%s must be a whole number; it is %.15g", name, value);
+        ls_json_refuse(json, member, "%s must be a whole number; found %.15g", name, value);
     } else if (!(fabs(value) <= LS_JSON_MAX_WHOLE) || (int64_t)value < lowest || (int64_t)value > highest) {
-        ls_json_refuse(json, member, "%s must lie between %lld and %lld; it is %.15g", name, (long long)lowest,
+        ls_json_refuse(json, member, "%s must lie between %lld and %lld; found %.15g", name, (long long)lowest,
                        (long long)highest, value);
     } else {
         return (int64_t)value;
@@ -288,7 +288,7 @@ int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int6
 const char *ls_json_text(ls_json *json, const cJSON *object, const char *name) {
     const cJSON *member = find_member(json, object, name);
     if (member && cJSON_IsString(member)) return member->valuestring;
-    if (member) ls_json_refuse(json, member, "%s must be a text", name);
+    if (member) ls_json_refuse(json, member, "%s must be a string", name);
     return "";
 }
 
@@ -322,6 +322,6 @@ void ls_json_only(ls_json *json, const cJSON *object, const char *const *names) 
     cJSON_ArrayForEach(member, object) {
         const char *const *name = names;
         while (*name && strcmp(*name, member->string) != 0) name++;
-        if (!*name) ls_json_refuse(json, member, "%.80s is not known here", member->string);
+        if (!*name) ls_json_refuse(json, member, "%.80s is not a known key", member->string);
     }
 }

@@ -13,7 +13,7 @@
 typedef struct launcher_row {
     const char *name;
     const char *variables[LS_PLACE_COUNT][2]; /* rank, size, local rank, local size; the first of the two that is set */
-    const char *job[2];                       /* both together name the job; NULL: what there is */
+    const char *job[2];                       /* the values of those that are set, joined, name the job */
 } launcher_row;
 
 /* RANK comes first. srun comes last: mpirun and mpiexec start their own processes through it, and those then have its
@@ -46,14 +46,14 @@ static ls_place read_place(const launcher_row *row, ls_place_kind kind) {
     return (ls_place){0};
 }
 
-/* The script of a batch job and an interactive shell have Slurm's variables, too, rank 0 and the whole job's size
- * among them, but have not been started by srun: they are no step, or one of the numbers from 2^32 - 16 on. */
+/* The script of a batch job and an interactive shell have Slurm's variables, too, with rank 0 and the whole job's size,
+ * but srun has not started them: they have no step number, or one from 2^32 - 16 on. */
 static bool is_srun_step(void) {
     const char *step = getenv("SLURM_STEP_ID");
     return step && strtoull(step, NULL, 10) < 0xfffffff0u;
 }
 
-/* "4(x2),3" is 4 on nodes 0 and 1, 3 on node 2; 0: not said. */
+/* "4(x2),3" is 4 on nodes 0 and 1, 3 on node 2; 0 if the node is not listed. */
 static int tasks_of_node(const char *list, long node) {
     while (*list) {
         char *end;
@@ -67,7 +67,7 @@ static int tasks_of_node(const char *list, long node) {
     return 0;
 }
 
-/* srun says how many tasks each node has, and which node this is. */
+/* srun sets the number of tasks on each node, and this node's number. */
 static ls_place read_srun_local_size(ls_launcher *out) {
     static const char *const variables[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
     const char *node = getenv("SLURM_NODEID");
@@ -106,7 +106,7 @@ static bool read_process(pid_t pid, pid_t *parent, unsigned long long *started) 
     size_t got = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[got] = '\0';
-    const char *behind_name = strrchr(text, ')'); /* fields 3, 4, 22: state, parent, start; names may hold anything */
+    const char *behind_name = strrchr(text, ')'); /* fields 3, 4, 22: state, parent, start; names may have any byte */
     int number = 0;
     bool read =
         behind_name &&
@@ -116,8 +116,8 @@ static bool read_process(pid_t pid, pid_t *parent, unsigned long long *started) 
     return read;
 }
 
-/* Where the launcher gives no name to its job, all of which is on this machine: the nearest process above this one that
- * it has not given a rank to is the launcher's own, and the same for all ranks, whatever shells lie between. */
+/* For a launcher that does not name its job, if the whole job is on this machine: the nearest ancestor of this process
+ * without a rank is the launcher's own process, and the same for all ranks, whatever shells are in between. */
 static void name_by_process(ls_launcher *out) {
     const char *rank_variable = out->place[LS_PLACE_RANK].variable;
     pid_t pid = getpid(), parent;
@@ -141,18 +141,18 @@ static void name_job(ls_launcher *out, int row) {
     const char *second = launchers[row].job[1] ? getenv(launchers[row].job[1]) : NULL;
     const char *run = getenv("TORCHELASTIC_RUN_ID"), *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
     if (row == BY_RANK_VARIABLE && !first && run)
-        set_name(out, restarts ? restarts : "0", run); /* a torchrun that starts its ranks again makes another job */
+        set_name(out, restarts ? restarts : "0", run); /* ranks that torchrun restarts are another job */
     else
         set_name(out, first, second);
 }
 
-/* --- finding it ------------------------------------------------------------------------------------------------------- */
+/* --- finding the launcher --------------------------------------------------------------------------------------------- */
 
 static bool says_otherwise(const ls_place *known, const ls_place *said) {
     return known->text && said->text && strcmp(known->text, said->text) != 0;
 }
 
-/* Of those that set RANK. */
+/* The name of the launcher that has set RANK. */
 static const char *name_of_rank_variable(void) {
     if (getenv("LS_STORE")) return "ddprun";
     return getenv("TORCHELASTIC_RUN_ID") ? "torchrun" : launchers[BY_RANK_VARIABLE].name;
@@ -160,7 +160,7 @@ static const char *name_of_rank_variable(void) {
 
 static bool is_text(const ls_place *place, const char *text) { return place->text && strcmp(place->text, text) == 0; }
 
-/* Whether srun has said these, in its own variables or as PMI. */
+/* Whether srun has set these values, in its own variables or as PMI. */
 static bool is_by_srun(int row, const ls_place said[LS_PLACE_COUNT]) {
     if (!is_srun_step() || row == SRUN) return row == SRUN;
     for (int kind = LS_PLACE_RANK; kind <= LS_PLACE_SIZE; kind++) {
@@ -170,11 +170,11 @@ static bool is_by_srun(int row, const ls_place said[LS_PLACE_COUNT]) {
     return true;
 }
 
-/* Launchers start one another, and then differ for a good reason: `said` is of one process that has started the ranks of
- * `known` on this machine.
- *   one process   mpirun -n 1 or srun --pty, from which anything is started
- *   an agent      torchrun on each machine, started by srun or mpirun: as many as GROUP_WORLD_SIZE says
- *   a daemon      mpirun and mpiexec have one on each machine, started by srun; so have scripts of that kind */
+/* Launchers may start one another, and then their values rightly differ. Returns whether `said` describes a process
+ * that has started the ranks of `known` on this machine:
+ *   one process   mpirun -n 1 or srun --pty, from which the user starts the job
+ *   an agent      torchrun on each machine, started by srun or mpirun: GROUP_WORLD_SIZE is their number
+ *   a daemon      mpirun and mpiexec have one on each machine, started by srun; scripts may do the same */
 static bool has_started(int row, const ls_place said[LS_PLACE_COUNT], ls_launcher *known) {
     const char *agents = getenv("GROUP_WORLD_SIZE");
     bool by_torchrun = getenv("TORCHELASTIC_RUN_ID") && known->by_rank_variable;
@@ -232,12 +232,13 @@ static const char *list_places(char text[LIST_CAPACITY], const ls_place place[LS
 ls_status ls_launcher_check(const ls_launcher *launcher) {
     char said[2][LIST_CAPACITY], names[2][LIST_CAPACITY];
     if (!launcher->against) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "two launchers contradict each other: the environment has %s, and of %s %s; unset the variables of "
-                   "the one that has not started this process: unset %s, or unset %s",
-                   list_places(said[0], launcher->place, true), launcher->against,
-                   list_places(said[1], launcher->against_place, true), list_places(names[0], launcher->place, false),
-                   list_places(names[1], launcher->against_place, false));
+    return ls_fail(
+        LS_ERR_USAGE,
+        "two launchers contradict each other: the environment has %s, and from %s %s; unset the variables of "
+        "the other launcher: unset %s, or unset %s",
+        list_places(said[0], launcher->place, true), launcher->against,
+        list_places(said[1], launcher->against_place, true), list_places(names[0], launcher->place, false),
+        list_places(names[1], launcher->against_place, false));
 }
 
 ls_status ls_launcher_refuse_copies(const char *harm, const char *advice) {

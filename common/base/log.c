@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/said.h"
+#include "common/base/log_once.h"
 
 /* Written once, before the first thread starts. */
 static struct {
@@ -33,21 +33,20 @@ static struct {
 /* ls_log_hold */
 static struct {
     pthread_mutex_t mutex;
-    bool on; /* guarded by it, as the text */
+    bool on; /* guarded by the mutex, as is the text */
     char first[1900];
 } held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that
- * number, and with it whatever is printed. */
+/* A program may be started with stdin, stdout or stderr closed. The next file that it opens would then get that
+ * descriptor, and all that is printed to it. */
 static void fill_standard_descriptors(void) {
     int fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
     if (fd >= 0) close(fd);
 }
 
-/* A file that may not grow (ulimit -f) and a pipe that nobody reads any more fail the write, which is reported where it
- * happens, instead of killing the process. A handler, since what is ignored would also be ignored by programs that this
- * one starts. */
+/* A write to a file that may not grow (ulimit -f), or to a pipe without a reader, fails and is reported, instead of
+ * killing the process. Uses a handler, since programs that this one starts would inherit an ignored signal. */
 static void let_write_fail(int number) { (void)number; }
 
 static void fail_rather_than_die(void) {
@@ -56,8 +55,8 @@ static void fail_rather_than_die(void) {
     (void)sigaction(SIGPIPE, &action, NULL);
 }
 
-/* The file that a launcher has left open for this process, or -1. By now the number may be that of another file, or the
- * variables come from somewhere else: the launcher also says which file it was. */
+/* The file that a launcher has left open for this process, or -1. By now the number may be another file's, or the
+ * variables may be another launcher's, so the launcher also passes the inode. */
 static int inherited_file(const char *number_variable, const char *inode_variable, mode_t type) {
     const char *number = getenv(number_variable), *inode = getenv(inode_variable);
     struct stat info;
@@ -81,7 +80,7 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     identity.verbose = false;
     identity.cause_fd = inherited_file("LS_CAUSE_FD", "LS_CAUSE_INODE", S_IFIFO);
     int said = inherited_file("LS_SAID_FD", "LS_SAID_INODE", S_IFREG);
-    if (said >= 0) ls_said_join(said);
+    if (said >= 0) ls_log_once_join(said);
 }
 
 void ls_log_redirect(void (*take)(void *context, const char *line), void *context) {
@@ -92,7 +91,7 @@ void ls_log_redirect(void (*take)(void *context, const char *line), void *contex
 static void write_all(int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
         ssize_t written = write(fd, text, nbytes);
-        if (written <= 0) return; /* nowhere left to complain to */
+        if (written <= 0) return; /* no place left to report this */
         text += written;
         nbytes -= (size_t)written;
     }
@@ -123,12 +122,12 @@ static void emit(const char *kind, const char *message) {
     begin_line(head, sizeof head);
     int length = snprintf(line, sizeof line, "%s: %s%s\n", head, kind, message);
     size_t nbytes = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
-    line[nbytes - 1] = '\n'; /* also where the message was cut */
+    line[nbytes - 1] = '\n'; /* also if the message was truncated */
     write_lines(line, nbytes);
 }
 
-/* Names that a user or a file gives may hold anything: what would begin a line of its own, or command a terminal, does
- * not get there. */
+/* Names from a user or a file may contain any character: those that would begin a new line or control a terminal are
+ * replaced. */
 static void compose(char *message, size_t capacity, const char *format, va_list arguments) LS_PRINTF(3, 0);
 static void compose(char *message, size_t capacity, const char *format, va_list arguments) {
     vsnprintf(message, capacity, format, arguments);
@@ -164,7 +163,7 @@ int ls_report_error(const char *format, ...) {
         return 0;
     }
     if (hold_back(message)) return 0;
-    if (ls_said_first(message)) emit("error: ", message);
+    if (ls_log_once(message)) emit("error: ", message);
     if (identity.cause_fd >= 0) {
         char line[1904];
         int length = snprintf(line, sizeof line, "%s\n", message);
@@ -193,7 +192,7 @@ void ls_warn(const char *format, ...) {
     va_start(arguments, format);
     compose(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (ls_said_first(message)) emit("warning: ", message);
+    if (ls_log_once(message)) emit("warning: ", message);
 }
 
 static void remark(const char *format, va_list arguments) LS_PRINTF(1, 0);

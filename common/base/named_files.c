@@ -1,6 +1,6 @@
-/* named_files — which files a command line names, and whether two of them are one.
- *   idea  : a file has two identities. Its inode, if it is there; and its place: the deepest folder on its path that is
- *           there (an inode), and the names from there on. Either one in common makes two paths the same file
+/* named_files — collects the files that a command line names, and finds two that are the same.
+ *   idea  : a file has two identities. Its inode, if it exists; and its place: the deepest existing folder on its path
+ *           (an inode), and the names after that. Two paths with either one in common are the same file
  *   cost  : a few system calls a file, and a comparison for each pair with an output in it */
 #include "common/base/named_files.h"
 
@@ -19,13 +19,13 @@ struct ls_file_identity {
     int group;        /* a folder and the files in it have one number; 0: none */
     bool is_there;
     dev_t device, folder_device;
-    ino_t number, folder_number; /* of the file; of the deepest folder that is there */
-    char *rest;                  /* names from that folder on: "", "a", "a/b" */
+    ino_t number, folder_number; /* of the file; of the deepest existing folder */
+    char *rest;                  /* names after that folder: "", "a", "a/b" */
 };
 
 /* --- places ------------------------------------------------------------------------------------------------------- */
 
-/* Without empty names, "." and "..": none of these folders is there yet, so none of them is a link. In place. */
+/* Removes empty names, "." and "..", in place: none of these folders exists yet, so none of them is a link. */
 static void simplify(char *rest) {
     char *to = rest;
     for (char *from = rest; *from;) {
@@ -44,14 +44,14 @@ static void simplify(char *rest) {
     *to = '\0';
 }
 
-/* False: there is no such place (a name is too long, links go in a circle). */
+/* False if there is no such place (a name is too long, links form a cycle). */
 static bool find_place(struct ls_file_identity *file, char rest[PATH_MAX]) {
     char place[PATH_MAX];
     struct stat info;
     if (ls_file_find_place(place, file->of.path) != 0) return false;
     char *name = place + strlen(place), *end = name;
     do {
-        while (name > place && name[-1] == '/') name--; /* behind the folder's name, or at the root */
+        while (name > place && name[-1] == '/') name--; /* after the folder's name, or at the root */
         while (name > place && name[-1] != '/') name--;
         char first = *name;
         *name = '\0';
@@ -68,7 +68,7 @@ static bool find_place(struct ls_file_identity *file, char rest[PATH_MAX]) {
     return false;
 }
 
-/* Of a folder that is there: itself, and nothing from there on. */
+/* The place of an existing folder is the folder itself, with no names after it. */
 static bool identify(struct ls_file_identity *file, char rest[PATH_MAX]) {
     struct stat info;
     bool is_there = stat(file->of.path, &info) == 0;
@@ -107,7 +107,7 @@ static void append(ls_named_files *files, const ls_named_file *of, int group) {
     files->files[files->count++] = file;
 }
 
-/* Each of a folder's files that are there: another name may lead to it. */
+/* Appends each existing file of a folder, since another name may lead to it. */
 static void append_members(ls_named_files *files, const ls_named_file *folder, int group) {
     char path[PATH_MAX];
     DIR *directory = opendir(folder->path);
@@ -140,7 +140,7 @@ void ls_named_files_add_outputs(ls_named_files *files, const char *option, const
 
 /* --- comparing ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the folder's rule takes a file of that place for its own. */
+/* Whether the folder's rule claims a file at that place. */
 static bool is_owned(const struct ls_file_identity *folder, const struct ls_file_identity *file) {
     size_t length = strlen(folder->rest);
     const char *name = file->rest;
@@ -154,7 +154,7 @@ static bool is_same(const struct ls_file_identity *a, const struct ls_file_ident
     if (a->is_there && b->is_there && a->device == b->device && a->number == b->number) return true;
     if (a->folder_device != b->folder_device || a->folder_number != b->folder_number) return false;
     if (is_owned(a, b) || is_owned(b, a)) return true;
-    bool share_folder = a->of.owns && b->of.owns && a->of.owns != b->of.owns; /* and no names */
+    bool share_folder = a->of.owns && b->of.owns && a->of.owns != b->of.owns; /* but no file names */
     return !share_folder && strcmp(a->rest, b->rest) == 0;
 }
 
@@ -177,7 +177,8 @@ static ls_status check_pair(const struct ls_file_identity *a, const struct ls_fi
 }
 
 ls_status ls_named_files_check(ls_named_files *files) {
-    ls_status status = files->no_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the files' names") : LS_OK;
+    ls_status status =
+        files->no_memory ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the files' names") : LS_OK;
     for (size_t i = 0; i < files->count; i++)
         for (size_t k = 0; status == LS_OK && k < i; k++) status = check_pair(&files->files[k], &files->files[i]);
     for (size_t i = 0; i < files->count; i++) {

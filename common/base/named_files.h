@@ -1,11 +1,11 @@
 /* The files that a command line names: an output never names an input, nor another output.
  *
- * Files are compared by what they are, not by how they are spelled: two paths name the same file if they lead to one
- * inode (by a symbolic link, a hard link, another spelling), or to one name in one folder where no file is yet. A pipe,
- * a terminal or a device (/dev/null, /dev/stdout of a pipe) holds nothing that could be lost, and conflicts with none.
+ * Files are compared by identity, not by spelling: two paths name the same file if they lead to one inode (by a
+ * symbolic link, a hard link, another spelling) or, if the file does not exist yet, to one name in one folder. A pipe,
+ * a terminal or a device (/dev/null, /dev/stdout of a pipe) has no content to lose and conflicts with nothing.
  *
- * A program adds every file that it will read or write, those too that follow from an option (the .svg beside a .png,
- * the files of a folder), and checks once, before its first write:
+ * A program adds every file that it will read or write, including those derived from an option (the .svg next to a
+ * .png, the files of a folder), and checks once, before its first write:
  *
  *     ls_named_files files = {0};
  *     ls_named_files_add(&files, &(ls_named_file){.option = "--csv", .path = s->csv});
@@ -25,9 +25,10 @@ typedef struct ls_named_file {
     const char *option; /* as the user gives it: "--csv"; a string of static lifetime */
     const char *path;   /* NULL: the option is not given, and nothing is added */
     bool is_output;
-    /* Not NULL: `path` is a folder, and the files are those in it, there or yet to come, whose names it accepts. */
+    /* Not NULL: `path` is a folder, and this entry stands for all files in it, present or future, whose names `owns`
+     * accepts. */
     bool (*owns)(const char *name);
-    /* Of an input: the option of the one output that may replace it. NULL: none may. */
+    /* For an input: the option of the one output that may replace it. NULL: none may. */
     const char *replaced_by;
 } ls_named_file;
 

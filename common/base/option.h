@@ -1,4 +1,4 @@
-/* A row of a table of options, and the table; how it is parsed is told in options.h. */
+/* A row of a table of options, and the table itself; options.h parses it. */
 #ifndef LS_BASE_OPTION_H
 #define LS_BASE_OPTION_H
 
@@ -22,12 +22,12 @@ typedef enum ls_option_kind {
     LS_OPTION_BYTES,    /* to.nbytes: a whole number, then K, M, G (times 1024, 1024^2, 1024^3) or nothing */
     LS_OPTION_DOUBLE,   /* to.real: finite */
     LS_OPTION_STRING,   /* to.text: points into argv afterwards; may not be empty */
-    LS_OPTION_CHOICE,   /* to.number: the index in `choices`; below 0: none is made */
+    LS_OPTION_CHOICE,   /* to.number: the index in `choices`; below 0: not chosen */
     LS_OPTION_INT_LIST, /* to.list: "0,1,2", 1 to LS_INT_LIST_MAX numbers, each within the limits */
     LS_OPTION_KIND_COUNT
 } ls_option_kind;
 
-/* What a number may be; zero-filled: anything. */
+/* The allowed range of a number; zero-filled: any. */
 typedef struct ls_limits {
     enum { LS_LIMIT_NONE, LS_LIMIT_AT_LEAST, LS_LIMIT_ABOVE, LS_LIMIT_BETWEEN } kind;
     double min, max;
@@ -40,10 +40,10 @@ typedef struct ls_limits {
 #define LS_BETWEEN(least, most)                                                                                        \
     { LS_LIMIT_BETWEEN, (least), (most) } /* both ends allowed */
 
-/* What the ranks of a job must have in common (ddp_procs/compared.h); zero-filled: the value. */
+/* How the ranks of a job must agree on an option (ddp_procs/compared.h); zero-filled: same value. */
 typedef enum ls_agreement {
     LS_SAME_VALUE,
-    LS_ALL_OR_NONE, /* all ranks give the option or none does, since it takes all of them; each has its own value */
+    LS_ALL_OR_NONE, /* all ranks give the option or none does, since it is collective; values may differ */
     LS_MAY_DIFFER,  /* nothing */
 } ls_agreement;
 
@@ -64,10 +64,10 @@ typedef struct ls_option {
     const char *help;           /* what it does; wrapped by the usage page */
     ls_limits limits;           /* INT, INT64, BYTES, DOUBLE and the numbers of INT_LIST */
     const char *const *choices; /* CHOICE: the names, ended by NULL */
-    /* the default's text where it is 0, NULL, an empty list or no choice: "all devices"; NULL: "0" or "none" */
+    /* how --help shows a default of 0, NULL, an empty list or no choice: "all devices"; NULL: "0" or "none" */
     const char *empty;
     ls_agreement agreement;
-    const char *kept; /* the line of a checkpoint (checkpoint_text.h) that follows from it; NULL: none does */
+    const char *kept; /* the line of a checkpoint (checkpoint_text.h) that stores it; NULL: none does */
 } ls_option;
 
 typedef struct ls_command {
@@ -75,8 +75,8 @@ typedef struct ls_command {
     const ls_option *options; /* `count` rows; names are distinct, "help" and "version" are taken */
     size_t count;
     const char *operands; /* "PROGRAM [ARGUMENT...]": the options end at the first operand. NULL: operands are errors */
-    /* "PET_": the variable PET_NPROC_PER_NODE of the environment has the default of --nproc-per-node, unless it is empty; of
-     * a FLAG 0 or 1. NULL: none has */
+    /* prefix of environment variables that override defaults: with "PET_", a non-empty PET_NPROC_PER_NODE is the
+     * default of --nproc-per-node; for a FLAG 0 or 1. NULL: none do */
     const char *variables;
 } ls_command;
 

@@ -2,7 +2,7 @@
  *   idea  : each row becomes one struct option (a switch two: name and no-name) whose `val` leads back to the row. argv is
  *           walked twice: first only for --help, so that the page shows the defaults as they were before any other
  *           option changed them, then for the values.
- *   fails : with the first thing that is wrong, in one line; getopt's own messages are off. */
+ *   fails : at the first error, with one line; getopt's own messages are off. */
 #define _GNU_SOURCE
 #include "common/base/options.h"
 
@@ -19,7 +19,7 @@
 #include "common/base/nearest.h"
 #include "common/base/options_page.h"
 
-enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt tells -x from --name */
+enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt distinguishes -x from --name */
 
 /* --- values --------------------------------------------------------------------------------------------------------- */
 
@@ -29,21 +29,21 @@ static ls_status check_limits(const ls_option *option, double value, const char 
     case LS_LIMIT_NONE: return LS_OK;
     case LS_LIMIT_AT_LEAST:
         if (value >= limits->min) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be at least %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected at least %g", option->name, text,
                        limits->min);
     case LS_LIMIT_ABOVE:
         if (value > limits->min) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be more than %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected more than %g", option->name, text,
                        limits->min);
     case LS_LIMIT_BETWEEN:
         if (value >= limits->min && value <= limits->max) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %g to %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected %g to %g", option->name, text,
                        limits->min, limits->max);
     }
     return ls_fail(LS_ERR_INVALID, "option --%s: its row has limits of an unknown kind", option->name);
 }
 
-/* The strto functions skip spaces before a number; a value does not begin with any. */
+/* The strto functions skip spaces before a number; a value must not begin with one. */
 static bool begins_like_number(const char *text) { return strchr("+-.0123456789", text[0]) && text[0] != '\0'; }
 
 static ls_status parse_whole(const ls_option *option, const char *text, int64_t least, int64_t most, int64_t *out) {
@@ -53,7 +53,7 @@ static ls_status parse_whole(const ls_option *option, const char *text, int64_t 
     if (!begins_like_number(text) || end == text || *end != '\0')
         return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a whole number", option->name, text);
     if (errno == ERANGE || value < least || value > most)
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %lld to %lld", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected %lld to %lld", option->name, text,
                        (long long)least, (long long)most);
     ls_status status = check_limits(option, (double)value, text);
     if (status == LS_OK) *out = value;
@@ -72,7 +72,8 @@ static ls_status parse_double(const ls_option *option, const char *text, double 
     double value = strtod(text, &end);
     if (!begins_like_number(text) || end == text || *end != '\0')
         return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a number", option->name, text);
-    if (!isfinite(value)) return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+    if (!isfinite(value))
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected a finite number", option->name, text);
     ls_status status = check_limits(option, value, text);
     if (status == LS_OK) *out = value;
     return status;
@@ -87,11 +88,12 @@ static ls_status parse_bytes(const ls_option *option, const char *text, size_t *
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     if (!is_number || (*end && (!suffix || end[1] != '\0')))
         return ls_fail(LS_ERR_USAGE,
-                       "option --%s: '%s' is not a size; give a whole number of bytes, or one with K, M or G",
+                       "option --%s: '%s' is not a size; give a whole number of bytes, or a number with K, M or G",
                        option->name, text);
     int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
     if (errno == ERANGE || value > SIZE_MAX >> shift)
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected at most %zu bytes", option->name, text,
+                       SIZE_MAX);
     size_t nbytes = (size_t)value << shift;
     ls_status status = check_limits(option, (double)nbytes, text);
     if (status == LS_OK) *out = nbytes;
@@ -127,7 +129,8 @@ static ls_status parse_list(const ls_option *option, const char *text, ls_int_li
             return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a list of whole numbers such as 0,1,2", option->name,
                            text);
         if (list.count == LS_INT_LIST_MAX)
-            return ls_fail(LS_ERR_USAGE, "option --%s: more than %d numbers", option->name, LS_INT_LIST_MAX);
+            return ls_fail(LS_ERR_USAGE, "option --%s: too many numbers; expected at most %d", option->name,
+                           LS_INT_LIST_MAX);
         memcpy(number, item, length);
         number[length] = '\0';
         ls_status status = parse_int(option, number, &list.values[list.count++]);
@@ -149,7 +152,8 @@ static ls_status apply(const ls_option *option, const char *text, bool negated) 
     case LS_OPTION_CHOICE: return parse_choice(option, text, option->to.number);
     case LS_OPTION_INT_LIST: return parse_list(option, text, option->to.list);
     case LS_OPTION_STRING:
-        if (text[0] == '\0') return ls_fail(LS_ERR_USAGE, "option --%s: its value is empty", option->name);
+        if (text[0] == '\0')
+            return ls_fail(LS_ERR_USAGE, "option --%s: expected a value, found an empty one", option->name);
         *option->to.text = text;
         return LS_OK;
     case LS_OPTION_HEADING:
@@ -162,8 +166,8 @@ static ls_status apply(const ls_option *option, const char *text, bool negated) 
 
 static const char *const negation = "no-";
 
-/* The same option under its name with '_' for each '-', as PyTorch's scripts spell them; its name is written to *text,
- * which moves on. */
+/* Adds the option under its name with '_' for each '-', as PyTorch's scripts spell it. Writes that name to *text, and
+ * advances it. */
 static size_t add_underscored(struct option *longs, size_t count, char **text) {
     struct option alias = longs[count - 1];
     if (!strchr(alias.name, '-')) return count;
@@ -205,8 +209,8 @@ static struct option *make_long_options(const ls_command *command) {
     return longs;
 }
 
-/* The option that a name of `length` characters may stand for; NULL: none is near. One with "no-" stands for none
- * without it. */
+/* The option that a name of `length` characters may stand for; NULL: none is near. A name with "no-" stands only for
+ * one with "no-". */
 static const char *find_near(const struct option *longs, const char *name, size_t length) {
     struct ls_nearest nearest = {.wrong = name, .length = length};
     bool negated = strncmp(name, negation, strlen(negation)) == 0;
@@ -217,7 +221,7 @@ static const char *find_near(const struct option *longs, const char *name, size_
     return nearest.name;
 }
 
-/* `word`: a name with its dashes, of `dashes` and then `length` characters; something may follow. */
+/* `word`: `dashes` dashes and a name of `length` characters; other text may follow. */
 static ls_status fail_unknown(const struct option *longs, const char *word, size_t dashes, size_t length) {
     const char *near = find_near(longs, word + dashes, length);
     int shown = (int)(dashes + length);
@@ -231,7 +235,7 @@ static bool begins_with(const char *name, const char *beginning, size_t length) 
     return true;
 }
 
-/* getopt says '?' to names it does not know and to beginnings of several names. */
+/* getopt returns '?' for unknown names and for ambiguous abbreviations. */
 static ls_status fail_name(const struct option *longs, const char *argument) {
     char known[512] = "";
     size_t length = 0, matches = 0;
@@ -242,7 +246,8 @@ static ls_status fail_name(const struct option *longs, const char *argument) {
         length += (size_t)snprintf(known + length, sizeof known - length, "%s--%s", matches++ ? ", " : "", o->name);
         if (length >= sizeof known) length = sizeof known - 1;
     }
-    if (matches > 1) return ls_fail(LS_ERR_USAGE, "option %.*s may mean %s", (int)name_length + 2, argument, known);
+    if (matches > 1)
+        return ls_fail(LS_ERR_USAGE, "option %.*s is ambiguous: %s", (int)name_length + 2, argument, known);
     return fail_unknown(longs, argument, 2, name_length);
 }
 
@@ -285,8 +290,8 @@ static ls_status fail_option(const ls_command *command, const struct option *lon
 
 enum { LETTERS_CAPACITY = 3 + 2 * 26 + 1 };
 
-/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help; then the rows' letters. optind = 0
- * makes getopt_long start anew. */
+/* "+": stop at the first operand; ":": return ':' for a missing value; "h": -h is --help; then the rows' letters.
+ * optind = 0 makes getopt_long restart. */
 static void list_letters(const ls_command *command, char text[LETTERS_CAPACITY]) {
     char *at = stpcpy(text, "+:h");
     for (size_t i = 0; i < command->count && at < text + LETTERS_CAPACITY - 2; i++) {
@@ -302,7 +307,7 @@ static int find_question(const struct option *longs, const char *letters, int ar
     optind = 0;
     int at = 1;
     for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
-        if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, and no h within -epochs */
+        if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, but not an h within -epochs */
         if (result == VAL_HELP || result == VAL_VERSION) return result;
     }
     return 0;
@@ -311,7 +316,7 @@ static int find_question(const struct option *longs, const char *letters, int ar
 static ls_status walk(const ls_command *command, const struct option *longs, const char *letters, int argc,
                       char **argv) {
     optind = 0;
-    int at = 1; /* the argument that getopt looks at */
+    int at = 1; /* the argument that getopt reads */
     for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
         if (result == '?' || result == ':') return fail_option(command, longs, result, argv[at]);
         const ls_option *row =
@@ -357,7 +362,7 @@ ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_
     char letters[LETTERS_CAPACITY];
     list_letters(command, letters);
     struct option *longs = make_long_options(command);
-    if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "no memory to parse the command line");
+    if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to parse the command line");
     opterr = 0;
     const char *program = argc > 0 ? argv[0] : "program";
     int question = find_question(longs, letters, argc, argv);

@@ -1,4 +1,4 @@
-/* Command lines: a table of options, one row each, from which parsing, checking and the --help page follow.
+/* Command lines: one table, with a row per option, drives parsing, checking and the --help page.
  *
  * The caller keeps its settings in a plain struct, fills in the defaults, points one row at each field, and parses:
  *
@@ -14,9 +14,9 @@
  *     if (status != LS_OK || parsed.help) return ls_status_exit_code(status);
  *
  * The defaults that --help shows are read from the fields themselves, so they cannot differ from those in force. --help
- * (-h) and --version are there always. Accepted are GNU's long forms: --name=value and --name value, an unambiguous
- * beginning of a name, -- to end the options; and --batch_size for --batch-size. An option given twice: the last one
- * counts. An unknown name is answered with the option that it comes near (nearest.h). */
+ * (-h) and --version always exist. The parser accepts GNU's long forms: --name=value and --name value, an unambiguous
+ * prefix of a name, -- to end the options; and --batch_size for --batch-size. If an option is given twice, the last one
+ * counts. For an unknown name the error suggests the nearest option (nearest.h). */
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
 
@@ -26,14 +26,13 @@
 #include "common/base/status.h"
 
 typedef struct ls_parsed {
-    bool
-        help; /* --help or --version was given, and is answered on stdout: end with exit status 0; nothing else is set */
+    bool help;         /* --help or --version was given and printed: exit with status 0; no other field is set */
     int first_operand; /* argv[first_operand] ... argv[argc - 1] are the operands */
 } ls_parsed;
 
-/* Parses argv[1] ... into the fields of the table. argv is left as it is; strings keep pointing into it.
- * LS_ERR_USAGE after one line that names the option and what is wrong with it; fields may then be half set.
- * It uses getopt_long's global state: one thread at a time. */
+/* Parses argv[1] ... into the fields of the table. argv is not changed; string values point into it. LS_ERR_USAGE,
+ * after one line that names the option and its fault; some fields may then be set and others not. Uses getopt_long's
+ * global state: one thread at a time. */
 ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_parsed *parsed);
 
 #endif

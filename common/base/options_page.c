@@ -1,4 +1,4 @@
-/* options_page: the values of a table as text, and the --help page that is made of them. */
+/* options_page: prints the values of a table as text, and the --help page. */
 #include "common/base/options_page.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 enum { HELP_COLUMN = 30, PAGE_COLUMNS = 100 };
 
 static void text_of_double(double value, char *text, size_t capacity) {
-    for (int digits = 6; digits <= 17; digits++) { /* as few digits as give the number back */
+    for (int digits = 6; digits <= 17; digits++) { /* the fewest digits that read back as this number */
         snprintf(text, capacity, "%.*g", digits, value);
         if (strtod(text, NULL) == value) return;
     }
@@ -70,7 +70,7 @@ void ls_option_text(const ls_option *option, char *text, size_t capacity) {
     }
 }
 
-/* Prints text from HELP_COLUMN on, where the cursor is, word by word, in lines that begin there too. */
+/* Prints text word by word from HELP_COLUMN on, where the cursor is; further lines begin in that column, too. */
 static void print_wrapped(const char *text) {
     int column = HELP_COLUMN;
     while (*text) {
@@ -124,7 +124,7 @@ ls_status ls_options_page(const ls_command *command, const char *program) {
     for (size_t i = 0; i < command->count; i++) print_row(&command->options[i]);
     printf("\n%-*s%s\n", HELP_COLUMN, "  -h, --help", "show this page and do nothing else");
     printf("%-*s%s\n", HELP_COLUMN, "  --version", "name and version, and nothing else");
-    if (fflush(stdout) != 0 && errno != EPIPE) /* whoever reads it may have seen enough */
+    if (fflush(stdout) != 0 && errno != EPIPE) /* EPIPE: the reader has quit */
         return ls_fail(LS_ERR_IO, "cannot write the --help page: %s", strerror(errno));
     return LS_OK;
 }

@@ -5,8 +5,8 @@
 #include "common/base/option.h"
 #include "common/base/status.h"
 
-/* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if
- * stdout does not take it. */
+/* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if the
+ * write fails. */
 ls_status ls_options_page(const ls_command *command, const char *program);
 
 /* Writes a line with the program's name, without its folder, and LS_VERSION to stdout. LS_ERR_IO. */

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-/* Bytes of the UTF-8 character at the beginning, which is printable as far as a terminal is concerned; 0: there is none. */
+/* Length of the UTF-8 character at the beginning, if a terminal can print it; else 0. */
 static size_t utf8_length(const uint8_t *bytes, size_t count) {
     static const uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000}; /* by length; U+0080 to U+009F are controls */
     size_t length = bytes[0] >= 0xf0 && bytes[0] < 0xf8 ? 4 : bytes[0] >= 0xe0 ? 3 : 2;

@@ -1,4 +1,4 @@
-/* Text of unknown origin, on a terminal: what a network writes, or a file holds. */
+/* Prints text of unknown origin on a terminal: a network's output, or a file's content. */
 #ifndef LS_BASE_PRINT_BYTES_H
 #define LS_BASE_PRINT_BYTES_H
 
@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Prints printable ASCII, line feeds, tabs and valid UTF-8 beyond the control characters as they are, a backslash as two,
- * and any other byte as \xNN: nothing that a terminal would take for a command. */
+/* Prints printable ASCII, line feeds, tabs and valid UTF-8 above the control characters unchanged, a backslash as two,
+ * and any other byte as \xNN, so that no terminal command gets through. */
 void ls_print_bytes(FILE *file, const uint8_t *bytes, size_t count);
 
 #endif

@@ -1,15 +1,15 @@
 /* probe — the threads' records.
- *   idea  : every thread that writes has a log of its own: a list of chunks, of which it alone fills the last one. A
+ *   idea  : every thread that writes has a log of its own: a list of chunks, and it alone appends to the last one. A
  *           thread puts its log into one common list at its first record, so that logs outlive their threads. A number,
- *           the generation, says which start a log belongs to: a thread whose log is of an older one knows that it has
- *           been dropped, and begins another
+ *           the generation, says which start a log belongs to: a thread whose log has an older generation knows that
+ *           the log was dropped, and begins another
  *   cost  : off, a predicted branch. On, two readings of the clock (with cpu_time two system calls more, some 0.3 us
- *           each) and 128 bytes written; memory for more records is asked for at every 64th record of a thread, then
- *           ever more seldom, up to every 4096th
+ *           each) and 128 bytes written; memory for more records is allocated at every 64th record of a thread, then
+ *           less and less often, up to every 4096th
  *   order : no lock and no atomic operation orders a record. The reader knows that the writers are done (between steps)
- *           by the flags and events with which the threads hand over work. A RAISE is therefore written before the flag
- *           is raised, and a RUN before its stream goes on
- *   fails : without memory records are lost, and counted; what has been written stays readable */
+ *           by the flags and events with which the threads hand off work. A RAISE is therefore written before the flag
+ *           is raised, and a RUN before its stream continues
+ *   fails : without memory, records are lost and counted; earlier ones stay readable */
 #define _GNU_SOURCE
 #include "common/base/probe.h"
 
@@ -30,7 +30,7 @@ struct chunk {
     struct ls_probe_record records[];
 };
 
-/* What one thread has written since the start. */
+/* One thread's records since the start. */
 struct thread_log {
     struct thread_log *next;
     struct chunk *first, *last;
@@ -40,7 +40,7 @@ struct thread_log {
 _Atomic bool ls_probe_is_on;
 
 /* Written by start before the probes are on. A thread that has just begun to wait (AWAIT) may read them meanwhile; one
- * that has seen the probes on sees what start wrote. */
+ * that has seen the probes on sees the values that start wrote. */
 static _Atomic bool with_cpu_time;
 static _Atomic double started_us;
 static _Atomic double record_us;
@@ -52,7 +52,7 @@ static _Atomic int32_t step_in_progress = -1;
 static _Atomic uint64_t lost;
 static struct thread_log *_Atomic logs; /* the latest first */
 
-/* What GPUs have told. */
+/* The records of GPUs. */
 static struct {
     pthread_mutex_t lock;
     uint32_t generation; /* of log */
@@ -100,8 +100,8 @@ void ls_probe_step(int32_t step) { atomic_store_explicit(&step_in_progress, step
 
 static bool has_cpu_time(void) { return atomic_load_explicit(&with_cpu_time, memory_order_relaxed); }
 
-/* Forgets what belongs to an earlier start. */
-static void come_up_to_date(void) {
+/* Drops the records of an earlier start. */
+static void forget_earlier_start(void) {
     uint32_t present = atomic_load_explicit(&generation, memory_order_relaxed);
     if (self.generation == present) return;
     self.generation = present;
@@ -109,7 +109,7 @@ static void come_up_to_date(void) {
     self.phase = NULL;
 }
 
-/* A log, hung into the list; NULL without memory. */
+/* Makes a log and adds it to the list; NULL without memory. */
 static struct thread_log *make_log(const char *name) {
     struct thread_log *log = calloc(1, sizeof *log);
     if (!log) return NULL;
@@ -119,13 +119,13 @@ static struct thread_log *make_log(const char *name) {
     return log;
 }
 
-/* The calling thread's, made at its first record. */
+/* The calling thread's log, made at its first record. */
 static struct thread_log *own_log(void) {
     if (!self.log) self.log = make_log(self.name[0] ? self.name : "thread");
     return self.log;
 }
 
-/* A place for one record more; NULL without memory. */
+/* Space for one more record; NULL without memory. */
 static struct ls_probe_record *place_in(struct thread_log *log) {
     struct chunk *last = log->last;
     if (last && last->count < last->capacity) return &last->records[last->count++];
@@ -142,7 +142,7 @@ static struct ls_probe_record *place_in(struct thread_log *log) {
 
 struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label) {
     (void)atomic_load_explicit(&ls_probe_is_on, memory_order_acquire);
-    come_up_to_date();
+    forget_earlier_start();
     struct ls_probe_record record = {.label = label,
                                      .phase = self.phase,
                                      .step = atomic_load_explicit(&step_in_progress, memory_order_relaxed),
@@ -152,11 +152,11 @@ struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label) {
                                      .to = -1,
                                      .kind = (uint8_t)kind};
     record.begin_us = ls_now_us();
-    if (has_cpu_time()) record.begin_cpu_us = ls_thread_cpu_us(); /* within the other, so that it is the shorter one */
+    if (has_cpu_time()) record.begin_cpu_us = ls_thread_cpu_us(); /* inside the wall-clock interval, so never longer */
     return record;
 }
 
-/* What began before the start counts from there on; how much of the CPU's time it had until then is not known. */
+/* A record that began before the start counts from the start on; its CPU time until then is unknown. */
 static void clamp(struct ls_probe_record *record) {
     double from_us = atomic_load_explicit(&started_us, memory_order_relaxed);
     if (record->begin_us >= from_us) return;
@@ -170,9 +170,9 @@ static void keep_in(struct thread_log *log, const struct ls_probe_record *record
     if (!place) atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
 }
 
-static void keep(const struct ls_probe_record *record) {
+static void append_record(const struct ls_probe_record *record) {
     if (self.muted) return;
-    come_up_to_date();
+    forget_earlier_start();
     keep_in(own_log(), record);
 }
 
@@ -186,7 +186,7 @@ void ls_probe_tell(const struct ls_probe_record *record) {
     pthread_mutex_unlock(&told.lock);
 }
 
-/* Ends it now. */
+/* Ends the record now. */
 static void finish(struct ls_probe_record *record) {
     if (has_cpu_time()) record->end_cpu_us = ls_thread_cpu_us();
     record->end_us = ls_now_us();
@@ -196,7 +196,7 @@ static void finish(struct ls_probe_record *record) {
 void ls_probe_end(struct ls_probe_record *record) {
     if (!ls_probing()) return;
     finish(record);
-    keep(record);
+    append_record(record);
 }
 
 void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number) {
@@ -206,11 +206,11 @@ void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, u
     record.number = number;
     record.end_us = record.begin_us;
     record.end_cpu_us = record.begin_cpu_us;
-    keep(&record);
+    append_record(&record);
 }
 
 void ls_probe_phase(const char *phase) {
-    come_up_to_date();
+    forget_earlier_start();
     self.phase = phase;
 }
 
@@ -221,7 +221,7 @@ void ls_probe_name_thread(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(self.name, sizeof self.name, format, arguments);
     va_end(arguments);
-    come_up_to_date();
+    forget_earlier_start();
     if (self.log) memcpy(self.log->name, self.name, sizeof self.log->name);
 }
 
@@ -232,8 +232,8 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* The median of some rounds, of records that are then dropped. In a step they cost more where they take a cache's place
- * from the step's own data: that is left out. */
+/* The median of some rounds of records, which are then dropped. In a step a record costs more if it evicts the step's
+ * own data from a cache; that is not measured. */
 static double measure_record_us(void) {
     enum { ROUNDS = 15, RECORDS = 64 };
     double us[ROUNDS];
@@ -242,7 +242,7 @@ static double measure_record_us(void) {
         for (int i = 0; i < RECORDS; i++) {
             struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "cost");
             finish(&record);
-            keep(&record);
+            append_record(&record);
         }
         us[round] = (ls_now_us() - begin_us) / RECORDS;
     }
@@ -264,7 +264,7 @@ double ls_probe_record_us(void) { return atomic_load(&record_us); }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* One chunk with all of the log's records takes the place of its chunks. */
+/* Replaces the log's chunks by one that has all of its records. */
 static bool join_chunks(struct thread_log *log) {
     if (!log->first || !log->first->next) return true;
     size_t count = 0;
@@ -298,7 +298,7 @@ ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count) {
         read_threads[number].records = log->first->records;
         read_threads[number].count = log->first->count;
     }
-    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read what %zu threads have recorded", there);
+    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the records of %zu threads", there);
     *threads = read_threads;
     *count = there;
     return LS_OK;

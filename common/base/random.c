@@ -1,6 +1,6 @@
-/* random — MT19937 and what PyTorch's CPU generator makes of it.
+/* random — MT19937, and the numbers that PyTorch's CPU generator makes from it.
  *   idea  : 624 words of state give 624 outputs, then all words are renewed at once (Matsumoto and Nishimura, 1998).
- *   draws : every function says how many outputs it takes, for the next function's numbers depend on it.
+ *   draws : the header states how many outputs each function takes, since the next function's numbers depend on that.
  *   order : row-major, one element after the other; the results are functions of the seed alone. log, sin and cos are
  *           taken in double and rounded once, so that they do not depend on which float version the C library picks for
  *           a processor. */
@@ -42,7 +42,7 @@ static uint32_t tempered(uint32_t value) {
     return value ^ (value >> 18);
 }
 
-/* How many of `wanted` words the state has left, renewed if it has none. */
+/* The number of words, at most `wanted`, that the state has left; renews it if it has none. */
 static size_t words_there(ls_generator *generator, size_t wanted) {
     if (generator->used == LS_MT19937_WORDS) {
         renew_state(generator->state);
@@ -62,7 +62,7 @@ uint64_t ls_random64(ls_generator *generator) {
     return high << 32 | ls_random32(generator);
 }
 
-/* In [0, 1). 24 bits are what a float's significand holds, so the value is exact. */
+/* In [0, 1). A float's significand has 24 bits, so the value is exact. */
 static void fill_uniform_unit(ls_generator *generator, float *destination, size_t count) {
     while (count > 0) {
         size_t there = words_there(generator, count);
@@ -85,7 +85,7 @@ double ls_uniform_double(ls_generator *generator) {
     return (double)(ls_random64(generator) & ((1ull << 53) - 1)) * 0x1p-53;
 }
 
-/* One of a pair made by the Box-Muller transform; its sibling waits in the generator. */
+/* One of a pair made by the Box-Muller transform; the generator keeps the other one. */
 static double paired_normal(ls_generator *generator) {
     if (generator->has_cached_normal) {
         generator->has_cached_normal = false;
@@ -118,7 +118,7 @@ void ls_fill_normal(ls_generator *generator, float *destination, size_t count) {
     }
     fill_uniform_unit(generator, destination, count);
     for (size_t i = 0; i + 16 <= count; i += 16) normal_block(destination + i);
-    if (count % 16 != 0) { /* the last 16 are drawn anew: some of them were made already, some are still uniform */
+    if (count % 16 != 0) { /* the last 16 are drawn again: some of them are normals already, some are still uniform */
         fill_uniform_unit(generator, destination + count - 16, 16);
         normal_block(destination + count - 16);
     }

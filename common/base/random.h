@@ -16,7 +16,7 @@
 typedef struct ls_generator {
     /* private: use the functions below */
     uint32_t state[LS_MT19937_WORDS];
-    int used; /* words of `state` already handed out */
+    int used; /* words of `state` already used */
     bool has_cached_normal;
     double cached_normal; /* the second of a pair of normals, see ls_fill_normal */
 } ls_generator;

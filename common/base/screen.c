@@ -1,7 +1,6 @@
-/* screen — a frame is one string: up to where the block begins, each line with "erase to the end of the line" behind
- * it, and "erase what is below" at the end, for a block that has become shorter. Old and new lines replace each other
- * without a moment in which the block is empty. The cursor is neither hidden nor saved, so a killed program leaves
- * nothing to be restored. */
+/* screen — a frame is one string: "cursor up" to where the block begins, "erase to the end of the line" after each
+ * line, and "erase below" at the end, in case the block has become shorter. So new lines replace old ones, and the
+ * block is never empty. The cursor is neither hidden nor saved, so a killed program leaves nothing to be restored. */
 #include "common/base/screen.h"
 
 #include <stdio.h>
@@ -31,7 +30,7 @@ int ls_screen_rows(void) {
     return rows > 1 ? rows - 1 : 1;
 }
 
-/* A terminal that takes no more gets the rest with the next frame. */
+/* If the terminal accepts no more, the rest appears with the next frame. */
 static void write_frame(const char *frame, size_t nbytes) {
     while (nbytes > 0) {
         ssize_t written = write(STDERR_FILENO, frame, nbytes);

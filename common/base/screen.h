@@ -4,30 +4,30 @@
  *     while (working) ls_screen_show(&screen, "step 12\ndevice 0 busy\n");
  *     ls_screen_wipe(&screen);
  *
- * The cursor stands below the block, where other lines may follow; wipe the block before this process writes some, and
- * show it again after them. What is not a terminal, or cannot move its cursor (TERM=dumb), gets nothing. One thread at
- * a time. */
+ * The cursor stands below the block, where other lines may follow. Wipe the block before this process writes other
+ * lines, and show it again after them. Nothing is shown if stderr is not a terminal or the terminal cannot move its
+ * cursor (TERM=dumb). One thread at a time. */
 #ifndef LS_BASE_SCREEN_H
 #define LS_BASE_SCREEN_H
 
 #include <stdbool.h>
 
 typedef struct ls_screen {
-    bool shown; /* stderr is a terminal that can, and nobody asked for quiet */
-    bool bold;  /* the first line; not with NO_COLOR in the environment */
-    int lines;  /* that stand on the terminal now */
+    bool shown; /* stderr is a terminal that can move its cursor, and not `quiet` */
+    bool bold;  /* show the first line in bold; false with NO_COLOR in the environment */
+    int lines;  /* on the terminal now */
 } ls_screen;
 
 ls_screen ls_screen_begin(bool quiet);
 
-/* Lines that a block may have now, at least 1: the terminal's height without the cursor's line. */
+/* The number of lines that fit now, at least 1: the terminal's height less the cursor's line. */
 int ls_screen_rows(void);
 
-/* Replaces the block by `text`, whose lines end with \n and hold ASCII only. They are cut to the terminal's width and
- * height. One write(2), so that nothing flickers. */
+/* Replaces the block by `text`, whose lines end with \n and hold ASCII only. Lines are truncated to the terminal's
+ * width and height. One write(2), so that nothing flickers. */
 void ls_screen_show(ls_screen *screen, const char *text);
 
-/* Takes the block away; the cursor stands where it began. */
+/* Erases the block and leaves the cursor where the block began. */
 void ls_screen_wipe(ls_screen *screen);
 
 #endif

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a program the loader knows only the name that it was started by, which may be relative to a folder of that time. */
+/* For the main program the loader only knows the name by which it was started, which may be relative to the current
+ * folder at that time. */
 static bool find_own_file(char path[LS_SHIPPED_PATH]) {
     Dl_info info;
     bool is_known = dladdr((const void *)(size_t)ls_own_folder, &info) != 0 && info.dli_fname;

@@ -8,7 +8,7 @@ static int compare(const void *left, const void *right) {
 }
 
 void ls_sort(double *values, size_t count) {
-    if (count > 0) qsort(values, count, sizeof *values, compare); /* qsort wants an array even then */
+    if (count > 0) qsort(values, count, sizeof *values, compare); /* qsort needs an array even for none */
 }
 
 double ls_quantile(const double *sorted, size_t count, double q) {

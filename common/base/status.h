@@ -1,8 +1,8 @@
 /* Status codes: the one error convention of the project.
  *
- * Every function that can fail returns an ls_status: 0 done, < 0 failed. The function in which a failure first shows
- * reports it once, with ls_fail() (log.h); everybody above only passes the value on and undoes what it built. Nothing
- * below main() ends the process; main() turns the status into the exit status with ls_status_exit_code(). */
+ * Every function that can fail returns an ls_status: 0 done, < 0 failed. The function that detects a failure reports it
+ * once, with ls_fail() (log.h). Its callers only return the status and undo what they built. Nothing below main() ends
+ * the process; main() converts the status with ls_status_exit_code(). */
 #ifndef LS_BASE_STATUS_H
 #define LS_BASE_STATUS_H
 

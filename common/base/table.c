@@ -13,12 +13,12 @@ struct ls_table {
     size_t column_count;
     char (*cells)[CELL_CAPACITY];
     size_t cell_count, cell_capacity;
-    bool failed; /* a cell found no memory */
+    bool failed; /* there was no memory for a cell */
 };
 
 ls_status ls_table_create(ls_table **out, const ls_column *columns, size_t count) {
     ls_table *table = *out = calloc(1, sizeof *table);
-    if (!table) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table");
+    if (!table) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table");
     table->columns = columns;
     table->column_count = count;
     return LS_OK;
@@ -59,7 +59,7 @@ void ls_table_number(ls_table *table, int decimals, double value) {
     }
 }
 
-/* Characters of the first `nbytes` of a UTF-8 text: all bytes but those that continue one. */
+/* Characters of the first `nbytes` of a UTF-8 text: all bytes except continuation bytes. */
 static size_t text_width(const char *text, size_t nbytes) {
     size_t width = 0;
     for (size_t i = 0; i < nbytes; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
@@ -96,7 +96,7 @@ static size_t column_width(const ls_table *table, size_t column, size_t head_hei
     return widest;
 }
 
-/* Spaces are owed until a text follows, so that no line ends with one. */
+/* Spaces are held back until text follows, so that no line ends with one. */
 static void put_cell(FILE *file, const char *text, size_t nbytes, size_t width, ls_align align, size_t *owed) {
     size_t spaces = width - text_width(text, nbytes);
     if (align == LS_RIGHT) *owed += spaces;
@@ -131,7 +131,7 @@ ls_status ls_table_print(const ls_table *table, FILE *file) {
     size_t *widths = calloc(table->column_count, sizeof *widths), head_height = 1;
     if (!widths || table->failed) {
         free(widths);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table of %zu cells", table->cell_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table of %zu cells", table->cell_count);
     }
     for (size_t c = 0; c < table->column_count; c++) {
         size_t lines = line_count(table->columns[c].title);

@@ -8,8 +8,8 @@
  *     ls_table_number(table, 3, 0.5);
  *     return ls_table_finish(table, stdout);
  *
- * A title may have several lines, which stand at the bottom of the head. Widths are counted in characters of UTF-8. One
- * thread at a time. */
+ * A title may have several lines; titles are aligned at the bottom of the head. Widths are counted in UTF-8 characters.
+ * One thread at a time. */
 #ifndef LS_BASE_TABLE_H
 #define LS_BASE_TABLE_H
 
@@ -34,13 +34,13 @@ ls_status ls_table_create(ls_table **out, const ls_column *columns, size_t count
 /* Fills the next cell, from left to right and row by row. A failure (no memory) shows in ls_table_print. */
 void ls_table_cell(ls_table *table, const char *format, ...) LS_PRINTF(2, 3);
 
-/* The same with a number of so many decimals. NaN, for what is not defined in this row, leaves the cell empty. */
+/* The same for a number with `decimals` decimals. NaN (undefined in this row) leaves the cell empty. */
 void ls_table_number(ls_table *table, int decimals, double value);
 
 /* Writes the head and the rows; a last row that is not complete ends where its cells end. */
 ls_status ls_table_print(const ls_table *table, FILE *file);
 
-/* Prints, and destroys the table also if that fails. */
+/* Prints the table and destroys it, even if printing fails. */
 ls_status ls_table_finish(ls_table *table, FILE *file);
 
 /* NULL is a no-op. */

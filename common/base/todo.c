@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The first thread to come says it; others wait for its end. Not exit(): they may be in the middle of something. */
+/* The first thread prints the message; others wait until it ends the process. Not exit(): they may still run. */
 void ls_todo_at(const char *lab, const char *function, const char *file) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&said)) pause();

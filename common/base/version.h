@@ -1,4 +1,4 @@
-/* The version of all programs, which --version says; CHANGELOG.md begins with it. */
+/* The version of all programs, which --version prints; CHANGELOG.md begins with it. */
 #ifndef LS_BASE_VERSION_H
 #define LS_BASE_VERSION_H
 

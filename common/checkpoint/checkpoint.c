@@ -1,10 +1,10 @@
-/* checkpoint — writing one.
+/* checkpoint — writes a checkpoint.
  *   idea  : model and moments go to the file as they are (state_dict.h); update states and scaler, which are structs
  *           on the device, become a few small tensors on the way
  *   cost  : host memory and a file of the size of model and moments: 4 bytes a parameter with plain SGD, 8 with
- *           momentum, 12 with Adam, and 4 more for each rank that has a state of its own; the disk's time for it, in
+ *           momentum, 12 with Adam, and 4 more for each rank that has a state of its own; and the time to write it, in
  *           which the other ranks wait
- *   fails : with one line; the file that was there before stays (common/base/file.h) */
+ *   fails : with one line; the earlier file stays (common/base/file.h) */
 #include "common/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ const char *const ls_checkpoint_tensors[] = {"optimizer.", "scaler.", "mode.", N
 
 enum { STAGED_MAX = 6 };
 
-/* --- what is in it ----------------------------------------------------------------------------------------------- */
+/* --- contents ---------------------------------------------------------------------------------------------------- */
 
 ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_count, size_t resume_count) {
     *s = (struct ls_checkpoint_staging){.state_count = state_count, .resume_count = resume_count};
@@ -28,7 +28,7 @@ ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_coun
     s->resume_state = calloc(resume_count + 1, sizeof *s->resume_state);
     if (s->steps && s->rates && s->resume_state) return LS_OK;
     ls_checkpoint_unstage(s);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a checkpoint");
 }
 
 void ls_checkpoint_unstage(struct ls_checkpoint_staging *s) {
@@ -45,7 +45,7 @@ static void add_staged(ls_state_dict *dict, const char *name, ls_safetensor_dtyp
     ls_state_dict_add(dict, &tensor);
 }
 
-/* PyTorch's words. */
+/* PyTorch's names. */
 static const char *moment_name(const ls_optimizer *optimizer, size_t moment) {
     if (ls_optimizer_moment_count(optimizer) == 1) return "momentum_buffer";
     return moment == 0 ? "exp_avg" : "exp_avg_sq";
@@ -63,7 +63,7 @@ static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment,
     ls_state_dict_add(dict, &tensor);
 }
 
-/* A row for each rank, of which this one has its own. */
+/* Adds a tensor with a row for each rank; this rank has its own row. */
 static void add_rank_state(ls_state_dict *dict, const ls_parallel *p, size_t parameter) {
     const struct ls_tensor *of = ls_model_parameter(p->model, parameter);
     struct ls_rank_state state = ls_parallel_rank_state(p, parameter);
@@ -104,11 +104,11 @@ ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls
     return LS_OK;
 }
 
-/* --- writing it -------------------------------------------------------------------------------------------------- */
+/* --- writing ----------------------------------------------------------------------------------------------------- */
 
 static ls_status stage_states(struct ls_checkpoint_staging *s, const ls_parallel *p) {
     struct ls_update_state *states = calloc(s->state_count, sizeof *states);
-    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a checkpoint");
     ls_status status = ls_optimizer_read_states(p->optimizer, states);
     for (size_t i = 0; status == LS_OK && i < s->state_count; i++) {
         s->steps[i] = states[i].step;
@@ -147,7 +147,7 @@ static ls_status write_checkpoint(const struct ls_checkpointed *run, const struc
                                   const char *path) {
     struct ls_checkpoint_staging staging = {0};
     struct ls_checkpoint_texts texts;
-    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* what PyTorch's loaders expect to find */
+    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* as PyTorch's loaders expect */
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;

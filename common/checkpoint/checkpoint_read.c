@@ -1,9 +1,9 @@
-/* checkpoint_read — going on from one.
+/* checkpoint_read — resumes from a checkpoint.
  *   order : the file by itself (safetensors.h); all ranks have the same; its metadata (checkpoint_text.h) and its
- *           checksum; names, shapes and types of all tensors; the few values that the run depends on. Only then the
- *           first change: the mode's own part, which the mode checks itself, then moments and weights
- *   cost  : the file, in the memory of each rank, and a hash of it where there are several
- *   fails : with one line; nothing has changed then. A device that fails while it is written to ends the run */
+ *           checksum; names, shapes and types of all tensors; the few values that the run depends on. Only then is
+ *           anything changed: the mode's own part, which the mode checks itself, then moments and weights
+ *   cost  : each rank has the file in memory; if there are several ranks, they hash it
+ *   fails : with one line, and before anything has changed. A device that fails while it is written to ends the run */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "common/checkpoint/checkpoint_internal.h"
 #include "common/checkpoint/checkpoint_text.h"
 
-/* A file that is replaced while ranks open it would have them train different models. */
+/* If a file were replaced while ranks open it, they would train different models. */
 static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const char *path) {
     enum { HALVES = 2 }; /* of the hash: each is exact as a double */
     if (p->world_size == 1) return LS_OK;
@@ -22,7 +22,7 @@ static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const
     double *all = calloc((size_t)p->world_size * HALVES, sizeof *all);
     uint64_t *hashes = calloc((size_t)p->world_size, sizeof *hashes);
     ls_status status = all && hashes ? p->process->gather_from_ranks(p, mine, HALVES, all)
-                                     : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+                                     : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks");
     for (int r = 0; status == LS_OK && r < p->world_size; r++)
         hashes[r] = (uint64_t)all[HALVES * r] << 32 | (uint64_t)all[HALVES * r + 1];
     if (status == LS_OK) status = ls_safetensors_compare_ranks(path, hashes, p->world_size);
@@ -41,21 +41,22 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
     ls_status status = ls_sum_over_ranks(p, &finders, 1);
     if (status != LS_OK) return status;
     if (finders > 0 && finders < p->world_size) {
-        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s: it must lie on a disk that all of them share",
+        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s; put the file on a disk that all ranks share",
                        finders, p->world_size, named);
     }
-    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins anew", named);
+    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins at step 0", named);
     return LS_OK;
 }
 
-/* --- what is staged ---------------------------------------------------------------------------------------------- */
+/* --- staging ----------------------------------------------------------------------------------------------------- */
 
 static size_t stored_count(const ls_safetensors *file, const char *name) {
     const ls_safetensor *tensor = ls_safetensors_find(file, name);
     return tensor && tensor->ndim == 1 ? tensor->shape[0] : 0;
 }
 
-/* Whether this run goes on with what the ranks had of their own. If not, but it has such a state, it begins anew: a note. */
+/* Whether this run continues with the ranks' own states. If not, but the run has such states, they start at zero, and a
+ * note says so. */
 static bool takes_rank_state(const ls_parallel *p, const ls_safetensors *file, const char *path, bool tell) {
     char name[LS_STATE_NAME_NBYTES];
     if (!ls_parallel_rank_state(p, 0).values) return false;
@@ -68,12 +69,12 @@ static bool takes_rank_state(const ls_parallel *p, const ls_safetensors *file, c
     return false;
 }
 
-/* Room for what the file has and this run wants. */
+/* Allocates staging memory for the values that the file has and this run needs. */
 static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_parallel *p, const ls_safetensors *file,
                                  const struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->process;
     size_t states = stored_count(file, "optimizer.step");
-    /* a wrong number is the tensor check's to report */
+    /* the tensor check reports a wrong number */
     if (states != ls_model_parameter_count(p->model)) states = 1;
     ls_status status = ls_checkpoint_stage(s, states, same_mode ? stored_count(file, "mode.memory") : 0);
     if (status != LS_OK) return status;
@@ -84,15 +85,18 @@ static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_paral
 static ls_status check_staged(const struct ls_checkpoint_staging *s, const char *path) {
     for (size_t i = 0; i < s->state_count; i++) {
         if (!(s->steps[i] >= 0 && s->steps[i] < 0x1p53 && s->steps[i] == floor(s->steps[i]))) {
-            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.step is %g", path, s->steps[i]);
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.step is %g; expected a whole number from 0", path,
+                           s->steps[i]);
         }
         if (!(s->rates[i] >= 0 && isfinite(s->rates[i]))) {
-            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.lr is %g", path, s->rates[i]);
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.lr is %g; expected a finite number from 0", path,
+                           s->rates[i]);
         }
     }
     if (!s->has_scaler) return LS_OK;
     if (!(s->scale > 0 && isfinite(s->scale))) {
-        return ls_fail(LS_ERR_FORMAT, "%s: scaler.scale is %g, with which no run can go on", path, (double)s->scale);
+        return ls_fail(LS_ERR_FORMAT, "%s is damaged: scaler.scale is %g; expected a positive finite number", path,
+                       (double)s->scale);
     }
     if (s->growth_tracker < 0 || s->growth_tracker > INT32_MAX || s->skipped < 0) {
         return ls_fail(LS_ERR_FORMAT, "%s is damaged: scaler.growth_tracker is %" PRId64 ", scaler.skipped is %" PRId64,
@@ -103,7 +107,7 @@ static ls_status check_staged(const struct ls_checkpoint_staging *s, const char 
 
 static ls_status take_states(const struct ls_checkpoint_staging *s, const ls_parallel *p) {
     struct ls_update_state *states = calloc(s->state_count, sizeof *states);
-    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the update states");
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the update states");
     for (size_t i = 0; i < s->state_count; i++) {
         states[i] = (struct ls_update_state){
             .learning_rate = s->rates[i], .step = s->steps[i], .gradient_factor = 1, .scale = 1};
@@ -120,9 +124,9 @@ static ls_status take_scaler(const struct ls_checkpoint_staging *s, const ls_par
     return ls_grad_scaler_write(ls_optimizer_scaler(p->optimizer), &state);
 }
 
-/* --- all of it --------------------------------------------------------------------------------------------------- */
+/* --- the whole checkpoint ---------------------------------------------------------------------------------------- */
 
-/* The mode does not know where its numbers come from. */
+/* The mode does not know the file, so its message is captured and the file's name added. */
 static ls_status take_resume_state(const struct ls_checkpoint_staging *s, ls_parallel *p, const char *path) {
     char cause[300] = "";
     if (s->resume_count == 0) return LS_OK;
@@ -142,7 +146,7 @@ static ls_status take(const struct ls_state_source *source, const struct ls_chec
     return status;
 }
 
-/* `only_check`: nothing is taken. */
+/* `only_check`: nothing is loaded. */
 static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safetensors *file, const char *path,
                               const struct ls_checkpoint_texts *texts, bool only_check) {
     ls_parallel *p = run->parallel;

@@ -1,9 +1,9 @@
 /* checkpoint_text — a table of lines, each of which is written, read back, compared and named in messages.
  *   idea  : a run's texts follow from its options, a file's from its metadata, so comparing the two is comparing texts.
- *           Numbers are written so that they come back with the same bits. An option's row says which line keeps it
- *           (option.h); what the line is to a run that resumes is said here, as some lines are of several options, and
- *           others of none
- *   fails : in this order: no checkpoint, another format, a line that is missing or no number, another model or
+ *           Numbers are written so that they read back with the same bits. An option's row names the line that keeps it
+ *           (option.h); how a resumed run uses that line is defined here, as some lines belong to several options, and
+ *           others to none
+ *   fails : in this order: no checkpoint, another format, a line that is missing or not a number, another model or
  *           optimizer, an impossible position, a batch size that would move the position */
 #include "common/checkpoint/checkpoint_text.h"
 
@@ -34,7 +34,7 @@ static const struct {
 
 /* --- from a run -------------------------------------------------------------------------------------------------- */
 
-/* Metadata is UTF-8, and paths are anything. */
+/* Metadata is UTF-8, but a path may be any bytes. */
 static void put_text(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, const char *text) {
     char *value = texts->values[which];
     snprintf(value, LS_CHECKPOINT_TEXT_CAPACITY, "%s", text);
@@ -47,7 +47,7 @@ static void put_integer(struct ls_checkpoint_texts *texts, ls_checkpoint_text wh
     snprintf(texts->values[which], LS_CHECKPOINT_TEXT_CAPACITY, "%" PRId64, value);
 }
 
-/* As short as it comes back with the same bits: 0.1, not 0.10000000000000001. */
+/* The fewest digits that read back with the same bits: 0.1, not 0.10000000000000001. */
 static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, double value) {
     char *text = texts->values[which];
     for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
@@ -61,7 +61,7 @@ static const char *optimizer_text(const ls_train_options *o) {
     return o->optimizer == LS_ADAM ? "adam" : "adamw";
 }
 
-/* What the rates of the steps to come follow from beside the rate itself. */
+/* The values, besides the rate itself, that determine the rates of later steps. */
 static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
     char text[160];
@@ -96,7 +96,7 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     const ls_train_options *o = run->options;
     const struct ls_mode *mode = run->parallel->mode;
     put_options(texts, o);
-    /* lines of several options, of what one has come to, or of none */
+    /* lines of several options, of a value derived from one, or of none */
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
     if (o->normalization[0] || o->normalize < 0) /* of no pixels: as earlier versions wrote it */
         put_text(texts, LS_TEXT_NORMALIZE, o->normalization[0] ? o->normalization : "mnist");
@@ -135,7 +135,7 @@ bool ls_is_checkpoint(const ls_safetensors *file) {
     return ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key) != NULL;
 }
 
-/* Whether it is of a version that wrote neither these lines nor a checksum. */
+/* Whether an earlier version wrote it, with neither these lines nor a checksum. */
 static bool is_earlier(const ls_safetensors *file) {
     for (int i = 0; i < LS_TEXT_COUNT; i++)
         if (rows[i].rule == NOTED_IF_THERE && ls_safetensors_metadata(file, rows[i].key)) return false;
@@ -149,9 +149,10 @@ ls_status ls_checkpoint_verify(const ls_safetensors *file, const char *path) {
 
 ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path) {
     if (!ls_is_checkpoint(file)) {
-        return ls_fail(LS_ERR_FORMAT,
-                       "%s is no checkpoint: its metadata has no %s; --init takes the weights of such a file", path,
-                       rows[LS_TEXT_FORMAT].key);
+        return ls_fail(
+            LS_ERR_FORMAT,
+            "%s is not a checkpoint: its metadata has no %s; give --init to start from the weights of such a file",
+            path, rows[LS_TEXT_FORMAT].key);
     }
     const char *format = ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key);
     if (strcmp(format, FORMAT_VERSION) != 0) {
@@ -182,7 +183,7 @@ static ls_status get_count(const struct ls_checkpoint_texts *texts, const char *
     return whole && number <= LS_STEPS_LIMIT ? LS_OK : fail_number(texts, path, which);
 }
 
-/* What printf wrote; of what is not finite only NaN may be. */
+/* Reads a number that printf wrote; of values that are not finite, only NaN is allowed. */
 static ls_status get_real(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which,
                           bool may_be_nan, double *value) {
     const char *text = texts->values[which];
@@ -202,18 +203,18 @@ static ls_status get_position(const struct ls_checkpoint_texts *texts, const cha
     if (status == LS_OK) status = get_count(texts, path, LS_TEXT_LOSSES, &p.losses);
     if (status == LS_OK) status = get_real(texts, path, LS_TEXT_LAST_LOSS, true, &p.last_loss);
     if (status != LS_OK) return status;
-    /* each epoch has a step at least */
+    /* each epoch has at least one step */
     if (p.epoch_steps > p.step || p.epoch > p.step - p.epoch_steps || p.losses > p.epoch_steps) {
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is damaged: no run is at step %" PRId64 " with %" PRId64 " steps and %" PRId64
-                       " losses of epoch %" PRId64 " behind it",
+                       "%s is damaged: step %" PRId64 " does not fit %" PRId64 " steps and %" PRId64
+                       " losses of epoch %" PRId64,
                        path, p.step, p.epoch_steps, p.losses, p.epoch);
     }
     *position = p;
     if (steps_per_epoch == 0 || p.epoch_steps <= steps_per_epoch) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s was written after %" PRId64 " steps of an epoch, and an epoch of this run has %" PRId64
-                   ": give it the data and the batch size of the run that wrote it",
+                   "%s was written after %" PRId64 " steps of an epoch, but an epoch of this run has %" PRId64
+                   "; use the data and the batch size of the run that wrote the file",
                    path, p.epoch_steps, steps_per_epoch);
 }
 
@@ -228,11 +229,11 @@ bool ls_checkpoint_same(const struct ls_checkpoint_texts *there, const struct ls
 
 static ls_status fail_other(const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
                             const char *path, int which) {
-    return ls_fail(LS_ERR_INVALID, "%s is of a run with %s %s; this one has %s%s", path, rows[which].words,
+    return ls_fail(LS_ERR_INVALID, "%s was written by a run with %s %s; this run has %s%s", path, rows[which].words,
                    there->values[which], here->values[which],
                    rows[which].rule == SAME ? ""
-                                            : ", under which its place within the epoch would be another one: take the "
-                                              "same, or a checkpoint that a run with --epochs wrote at its end");
+                                            : ", which would change the place within the epoch: use the same, or a "
+                                              "checkpoint that a run with --epochs wrote at its end");
 }
 
 ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
@@ -249,7 +250,7 @@ ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, con
     return get_position(there, path, run->steps_per_epoch, position);
 }
 
-/* Whether the note says of a row that the run has another value. */
+/* Whether the note reports that the run has another value in this row. */
 static bool is_noted(int row, const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
                      bool is_stream) {
     enum rule rule = rows[row].rule;
@@ -260,7 +261,7 @@ static bool is_noted(int row, const struct ls_checkpoint_texts *there, const str
 
 void ls_checkpoint_note(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run, const char *path,
                         const struct ls_position *position) {
-    enum { ROOM = 60 + 2 * 100 }; /* words and two values, cut where they are longer than any but a path */
+    enum { ROOM = 60 + 2 * 100 }; /* words and two values, truncated if longer, as only a path is */
     struct ls_checkpoint_texts here;
     char others[LS_TEXT_COUNT * ROOM] = "";
     size_t used = 0;

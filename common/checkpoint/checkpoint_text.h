@@ -1,13 +1,13 @@
-/* What a checkpoint's metadata says: which run was saved, and how far it was. Private to common/checkpoint. */
+/* A checkpoint's metadata: the saved run and its progress. Private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_CHECKPOINT_TEXT_H
 #define LS_CHECKPOINT_CHECKPOINT_TEXT_H
 
 #include "common/checkpoint/checkpoint.h"
 
-/* X(name, key behind "lockstep.", how messages call it, what it is to a run that resumes). SAME: another value is refused;
- * SAME_WITHIN_EPOCH: unless an epoch is complete; NOTED: the run says that it differs; NOTED_IF_THERE: the same, but files
- * of earlier versions lack the line, as they will lack any new one; NOTED_OF_STREAMS: for --data stream: only; SELF: there
- * is nothing to compare it with. */
+/* X(name, key after "lockstep.", name in messages, rule for a run that resumes). SAME: a different value is refused;
+ * SAME_WITHIN_EPOCH: unless an epoch is complete; NOTED: a difference is noted; NOTED_IF_THERE: the same, but files of
+ * earlier versions lack the line (so will files written before any line added later); NOTED_OF_STREAMS: for --data
+ * stream: only; SELF: not compared. */
 #define LS_CHECKPOINT_TEXT_MAP(X)                                                                                      \
     X(FORMAT, "format", "format", SELF)                                                                                \
     X(MODEL, "model", "model", SAME)                                                                                   \
@@ -50,7 +50,7 @@ typedef enum ls_checkpoint_text { LS_CHECKPOINT_TEXT_MAP(LS_TEXT_ENUM) LS_TEXT_C
 
 enum { LS_CHECKPOINT_TEXT_CAPACITY = 400 };
 
-/* A value for each of them, printable ASCII. */
+/* A value for each line, printable ASCII. */
 struct ls_checkpoint_texts {
     char values[LS_TEXT_COUNT][LS_CHECKPOINT_TEXT_CAPACITY];
 };
@@ -58,23 +58,23 @@ struct ls_checkpoint_texts {
 void ls_checkpoint_describe(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run,
                             const struct ls_position *position);
 
-/* As metadata: LS_TEXT_COUNT lines, which live as long as `texts`. */
+/* Converts them to metadata: LS_TEXT_COUNT lines, valid as long as `texts`. */
 void ls_checkpoint_metadata(const struct ls_checkpoint_texts *texts, ls_safetensors_text *lines);
 
-/* Takes them from a file. LS_ERR_FORMAT: one is missing, or it is no checkpoint at all; LS_ERR_UNSUPPORTED: of another
- * format. */
+/* Reads them from a file. LS_ERR_FORMAT: a line is missing, or the file is not a checkpoint; LS_ERR_UNSUPPORTED:
+ * unknown format version. */
 ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path);
 
-/* Whether the run can go on from a checkpoint that says `there`: the position, and what must be the same.
- * LS_ERR_INVALID, or LS_ERR_FORMAT for numbers that are none. */
+/* Checks that the run can resume from a checkpoint with the metadata `there`, and fills in the position.
+ * LS_ERR_INVALID: a value that must be the same differs; LS_ERR_FORMAT: a number is malformed. */
 ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
                                     const char *path, struct ls_position *position);
 
-/* Whether this one is the same there and here. */
+/* Whether line `which` is the same in the file and in this run. */
 bool ls_checkpoint_same(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
                         ls_checkpoint_text which);
 
-/* The note of a run that goes on: where, and with what else than before. */
+/* Prints the note of a run that resumes: its position, and its differences from the saved run. */
 void ls_checkpoint_note(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run, const char *path,
                         const struct ls_position *position);
 

@@ -48,7 +48,7 @@ typedef struct ls_safetensor {
     ls_safetensor_dtype dtype;
     int ndim; /* 0 .. LS_SAFETENSOR_MAX_DIMS; 0: a scalar, one element */
     size_t shape[LS_SAFETENSOR_MAX_DIMS];
-    const void *data; /* from a reader: aligned for its type in any file that keeps the writer's order; else not */
+    const void *data; /* from a reader: aligned for its type if the file has the writer's order */
     size_t nbytes;    /* product of the shape x bytes of an element; may be 0 */
 } ls_safetensor;
 
@@ -57,8 +57,8 @@ typedef struct ls_safetensors_text {
     const char *key, *value;
 } ls_safetensors_text;
 
-/* The key of a checksum: CRC-32 of the whole file behind its first 8 bytes, the checksum's own eight digits taken as
- * zeros. */
+/* The key of a checksum: CRC-32 of the whole file after its first 8 bytes, with the checksum's own eight digits taken
+ * as zeros. */
 #define LS_SAFETENSORS_CRC32 "lockstep.crc32"
 
 typedef struct ls_safetensors ls_safetensors;
@@ -76,28 +76,28 @@ const ls_safetensor *ls_safetensors_at(const ls_safetensors *file, size_t index)
 const ls_safetensor *ls_safetensors_find(const ls_safetensors *file, const char *name); /* NULL: there is none */
 const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key);       /* NULL: there is none */
 
-/* Of all that the file holds (common/base/hash.h); reads it once more. */
+/* A hash of the whole file (common/base/hash.h). Reads the file again. */
 uint64_t ls_safetensors_hash(const ls_safetensors *file);
 
-/* What each of several ranks has read as file `path`, by its hash. LS_ERR_INVALID names a rank that has read something else
- * than rank 0. */
+/* Compares the hashes of the file `path` that the ranks have read. LS_ERR_INVALID names a rank whose file differs from
+ * rank 0's. */
 ls_status ls_safetensors_compare_ranks(const char *path, const uint64_t *hashes, int rank_count);
 
-/* Whether the file is as it was written: LS_ERR_FORMAT if its metadata says no checksum, or another than it has; reads
- * it once more. For a file whose writer put one in. `path` is for the message. */
+/* Verifies the checksum of a file that was written with one: LS_ERR_FORMAT if its metadata has none, or a different
+ * one. Reads the file again. `path` is for the message. */
 ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path);
 
 /* NULL is a no-op. */
 void ls_safetensors_close(ls_safetensors *file);
 
 /* Writes `count` tensors, in any order, and `metadata_count` lines of metadata (0: no "__metadata__"). Names are UTF-8
- * and differ from each other. Of a line with the key LS_SAFETENSORS_CRC32 the value is put in here. LS_ERR_INVALID: a
- * tensor is not consistent in itself, or names repeat; LS_ERR_IO: the file cannot be written, and an older file of that
- * name is untouched. */
+ * and differ from each other. The value of a line with the key LS_SAFETENSORS_CRC32 is filled in here. LS_ERR_INVALID:
+ * a tensor is inconsistent, or names repeat; LS_ERR_IO: the file cannot be written, and an older file of that name is
+ * untouched. */
 ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
                                const ls_safetensors_text *metadata, size_t metadata_count);
 
-/* The same bytes to an open file, at its place; `path` is for messages. */
+/* Writes the same bytes to an open file, at its current position; `path` is for messages. */
 ls_status ls_safetensors_write_fd(int fd, const char *path, const ls_safetensor *tensors, size_t count,
                                   const ls_safetensors_text *metadata, size_t metadata_count);
 

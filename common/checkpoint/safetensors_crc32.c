@@ -1,6 +1,6 @@
-/* safetensors_crc32 — a file's checksum, which lies in the file: in its metadata, where eight digits are replaced when
- * all else is known. In JSON text a quote within a name or a value has a backslash before it, so the key with its
- * quotes occurs where it is a key only. */
+/* safetensors_crc32 — a file's checksum, which is part of the file's metadata: eight digits that are replaced when all
+ * else is known. In JSON text a quote within a name or a value is escaped, so the key with its quotes occurs only as a
+ * key. */
 #include <string.h>
 #include <zlib.h>
 
@@ -15,5 +15,5 @@ char *ls_safetensors_crc32_digits(char *header) {
 }
 
 uint32_t ls_crc32(uint32_t crc, const void *bytes, size_t nbytes) {
-    return nbytes == 0 ? crc : (uint32_t)crc32_z(crc, bytes, nbytes); /* zlib begins anew where there are no bytes */
+    return nbytes == 0 ? crc : (uint32_t)crc32_z(crc, bytes, nbytes); /* without bytes zlib may start a new sum */
 }

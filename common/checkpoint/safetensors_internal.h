@@ -1,4 +1,4 @@
-/* What the reader and the writer of safetensors files share; private to common/checkpoint. */
+/* Shared by the reader and the writer of safetensors files. Private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_SAFETENSORS_INTERNAL_H
 #define LS_CHECKPOINT_SAFETENSORS_INTERNAL_H
 
@@ -11,7 +11,7 @@
 #define LS_SAFETENSORS_CRC32_CHARS 8
 #define LS_SAFETENSORS_MAX_HEADER_BYTES 100000000u
 
-/* Bytes of a tensor of `ndim`, `shape` and `dtype`; false if that many cannot be counted. */
+/* Bytes of a tensor of `ndim`, `shape` and `dtype`; false if they overflow. */
 bool ls_safetensor_shape_nbytes(const ls_safetensor *tensor, size_t *nbytes);
 
 /* Sorts `tensors` by name and returns a name that occurs twice, or NULL. */
@@ -20,11 +20,10 @@ const char *ls_safetensors_sort_by_name(const ls_safetensor **tensors, size_t co
 /* Whether the bytes are well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool ls_utf8_is_valid(const char *text, size_t nbytes);
 
-/* Where the eight digits of the checksum lie in a header's JSON text; NULL: it has none, or not as the writer puts
- * it. */
+/* The eight digits of the checksum in a header's JSON text; NULL: it has none, or not in the writer's form. */
 char *ls_safetensors_crc32_digits(char *header);
 
-/* CRC-32 (zlib's) of `nbytes` bytes behind those of `crc`; 0 begins. */
+/* Extends a CRC-32 (zlib's; 0: of no bytes) by `nbytes` bytes. */
 uint32_t ls_crc32(uint32_t crc, const void *bytes, size_t nbytes);
 
 #endif

@@ -1,8 +1,8 @@
-/* safetensors_read — a file is input from elsewhere: nothing in it is used before it is checked.
+/* safetensors_read — a file is untrusted input: no part of it is used before it is checked.
  *   order : length of the header; its text (UTF-8, JSON); each entry by itself (dtype, shape, offsets, their
  *           arithmetic); all together (names differ; sorted by offset the tensors tile the data).
  *   cost  : one read of the file, O(tensors log tensors).
- *   fails : with one line that names file, tensor and reason. Memory asked for never exceeds a few times the file's
+ *   fails : with one line that names file, tensor and reason. It never allocates more than a few times the file's
  *           size. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
@@ -53,7 +53,7 @@ static ls_status read_exactly(int fd, const char *path, void *destination, size_
         ssize_t got = read(fd, next, nbytes);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-        if (got == 0) return fail_file(path, "it became shorter while it was read");
+        if (got == 0) return fail_file(path, "the file became shorter while being read");
         next += got;
         nbytes -= (size_t)got;
     }
@@ -63,7 +63,7 @@ static ls_status read_exactly(int fd, const char *path, void *destination, size_
 /* Reads and checks the 8 bytes in front of the header. */
 static ls_status read_header_length(int fd, const char *path, size_t file_nbytes, size_t *header_nbytes) {
     unsigned char bytes[LS_LENGTH_BYTES];
-    if (file_nbytes < sizeof bytes) return fail_file(path, "it is shorter than 8 bytes");
+    if (file_nbytes < sizeof bytes) return fail_file(path, "the file is shorter than 8 bytes");
     ls_status status = read_exactly(fd, path, bytes, sizeof bytes);
     if (status != LS_OK) return status;
     const char *kind = ls_file_kind(bytes, sizeof bytes);
@@ -77,14 +77,13 @@ static ls_status read_header_length(int fd, const char *path, size_t file_nbytes
     }
     if (length > LS_SAFETENSORS_MAX_HEADER_BYTES) {
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is not a valid safetensors file: its header of %" PRIu64
-                       " bytes is larger than the limit of %u",
+                       "%s is not a valid safetensors file: its header of %" PRIu64 " bytes exceeds the limit of %u",
                        path, length, LS_SAFETENSORS_MAX_HEADER_BYTES);
     }
     if (length > file_nbytes - sizeof bytes) {
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is truncated or no safetensors file: its header of %" PRIu64
-                       " bytes goes beyond the file's end",
+                       "%s is truncated or not a safetensors file: its header of %" PRIu64
+                       " bytes extends beyond the end of the file",
                        path, length);
     }
     *header_nbytes = (size_t)length;
@@ -97,21 +96,21 @@ static bool has_zero(const char *text, size_t nbytes) {
         if (text[i] == '\0') return true;
         if (text[i] != '\\') continue;
         if (nbytes - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) return true;
-        i++; /* the escaped character: a backslash there begins nothing */
+        i++; /* the escaped character: a backslash there begins no escape */
     }
     return false;
 }
 
-/* `text` has a zero after its `nbytes`, for cJSON's sake. */
+/* `text` has a zero after its `nbytes`, as cJSON needs. */
 static ls_status parse_header(ls_safetensors *file, const char *path, const char *text, size_t nbytes) {
     if (nbytes == 0 || text[0] != '{') return fail_file(path, "its header does not begin with '{'");
     if (!ls_utf8_is_valid(text, nbytes)) return fail_file(path, "its header is not UTF-8");
-    if (has_zero(text, nbytes)) return fail_file(path, "its header contains a zero character");
+    if (has_zero(text, nbytes)) return fail_file(path, "its header contains a NUL character");
     const char *end = NULL;
     file->json = cJSON_ParseWithLengthOpts(text, nbytes + 1, &end, false);
     if (!file->json || !cJSON_IsObject(file->json)) return fail_file(path, "its header is not JSON");
     for (; end < text + nbytes; end++) {
-        if (*end != ' ') return fail_file(path, "something follows the JSON object in its header");
+        if (*end != ' ') return fail_file(path, "its header has data after the JSON object");
     }
     return LS_OK;
 }
@@ -123,27 +122,28 @@ static bool exact_size(const cJSON *number, size_t *value) {
 }
 
 static ls_status parse_dtype(const char *path, const cJSON *field, ls_safetensor *tensor) {
-    if (!cJSON_IsString(field) || !field) return fail_tensor(path, tensor->name, "its dtype is missing or no string");
+    if (!cJSON_IsString(field) || !field)
+        return fail_tensor(path, tensor->name, "its dtype is missing or not a string");
     for (int i = 0; i < LS_SAFETENSOR_DTYPE_COUNT; i++) {
         if (strcmp(field->valuestring, ls_safetensor_dtype_name((ls_safetensor_dtype)i)) == 0) {
             tensor->dtype = (ls_safetensor_dtype)i;
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_UNSUPPORTED, "%s: tensor '%s' has dtype '%s', which this reader does not know", path,
-                   tensor->name, field->valuestring);
+    return ls_fail(LS_ERR_UNSUPPORTED, "%s: tensor '%s' has the unknown dtype '%s'", path, tensor->name,
+                   field->valuestring);
 }
 
 static ls_status parse_shape(const char *path, const cJSON *field, ls_safetensor *tensor) {
-    if (!cJSON_IsArray(field)) return fail_tensor(path, tensor->name, "its shape is missing or no array");
+    if (!cJSON_IsArray(field)) return fail_tensor(path, tensor->name, "its shape is missing or not an array");
     const cJSON *length;
     cJSON_ArrayForEach(length, field) {
         if (tensor->ndim == LS_SAFETENSOR_MAX_DIMS) {
-            return ls_fail(LS_ERR_UNSUPPORTED, "%s: tensor '%s' has more than %d dimensions", path, tensor->name,
-                           LS_SAFETENSOR_MAX_DIMS);
+            return ls_fail(LS_ERR_UNSUPPORTED, "%s: tensor '%s' has too many dimensions; expected at most %d", path,
+                           tensor->name, LS_SAFETENSOR_MAX_DIMS);
         }
         if (!exact_size(length, &tensor->shape[tensor->ndim])) {
-            return fail_tensor(path, tensor->name, "its shape holds something other than whole numbers from 0");
+            return fail_tensor(path, tensor->name, "its shape is not a list of whole numbers from 0");
         }
         tensor->ndim++;
     }
@@ -159,7 +159,7 @@ static ls_status parse_offsets(const ls_safetensors *file, const char *path, con
         return fail_tensor(path, tensor->name, "its data_offsets are not two whole numbers from 0");
     }
     if (begin > end) return fail_tensor(path, tensor->name, "its data ends before it begins");
-    if (end > file->data_nbytes) return fail_tensor(path, tensor->name, "its data goes beyond the file's end");
+    if (end > file->data_nbytes) return fail_tensor(path, tensor->name, "its data extends beyond the end of the file");
     if (!ls_safetensor_shape_nbytes(tensor, &nbytes)) return fail_tensor(path, tensor->name, "its shape is too large");
     if (end - begin != nbytes) {
         return ls_fail(LS_ERR_FORMAT,
@@ -197,7 +197,7 @@ static ls_status parse_metadata(ls_safetensors *file, const char *path, const cJ
     if (!cJSON_IsObject(entry)) return fail_file(path, "its metadata is not an object");
     const cJSON *line;
     cJSON_ArrayForEach(line, entry) {
-        if (!cJSON_IsString(line)) return fail_file(path, "its metadata holds something other than strings");
+        if (!cJSON_IsString(line)) return fail_file(path, "its metadata has values other than strings");
         /* the first of that name must be this one: metadata has few lines */
         if (cJSON_GetObjectItemCaseSensitive(entry, line->string) != line) {
             return fail_file(path, "a key occurs twice in its metadata");
@@ -214,7 +214,7 @@ static int compare_places(const void *a, const void *b) {
     return strcmp(first->name, second->name);
 }
 
-/* Sorted by offset, each tensor must begin where the one before it ended, and the last end where the file does. */
+/* Sorted by offset, each tensor must begin where the one before it ended, and the last must end at the file's end. */
 static ls_status check_tiling(const ls_safetensors *file, const char *path) {
     const unsigned char *expected = file->data;
     for (size_t i = 0; i < file->count; i++) {
@@ -235,7 +235,8 @@ static ls_status parse_entries(ls_safetensors *file, const char *path) {
     size_t entries = (size_t)cJSON_GetArraySize(file->json);
     file->tensors = calloc(entries + 1, sizeof *file->tensors);
     file->by_name = calloc(entries + 1, sizeof *file->by_name);
-    if (!file->tensors || !file->by_name) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tensors of %s", path);
+    if (!file->tensors || !file->by_name)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tensors of %s", path);
     const cJSON *entry;
     cJSON_ArrayForEach(entry, file->json) {
         bool is_metadata = strcmp(entry->string, LS_SAFETENSORS_METADATA) == 0;
@@ -250,7 +251,7 @@ static ls_status parse_entries(ls_safetensors *file, const char *path) {
     return check_tiling(file, path);
 }
 
-/* What is asked later about the header's text, which is not kept. Changes its checksum's digits. */
+/* Computes the header's sums for later queries, since its text is not kept. Overwrites its checksum's digits. */
 static void sum_header(ls_safetensors *file, char *header, size_t header_nbytes) {
     file->header_hash = ls_hash(LS_HASH_SEED, header, header_nbytes);
     char *digits = ls_safetensors_crc32_digits(header);
@@ -262,7 +263,7 @@ static void sum_header(ls_safetensors *file, char *header, size_t header_nbytes)
 static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
     struct stat disk;
     if (fstat(fd, &disk) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(disk.st_mode)) return ls_fail(LS_ERR_IO, "cannot read %s: it is not a regular file", path);
+    if (!S_ISREG(disk.st_mode)) return ls_fail(LS_ERR_IO, "cannot read %s: not a regular file", path);
     if (lseek(fd, 0, SEEK_SET) < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     size_t header_nbytes = 0;
     ls_status status = read_header_length(fd, path, (size_t)disk.st_size, &header_nbytes);
@@ -276,7 +277,8 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
         if (status == LS_OK) status = parse_header(file, path, header, header_nbytes);
         if (status == LS_OK) sum_header(file, header, header_nbytes);
     } else {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the %lld bytes of %s", (long long)disk.st_size, path);
+        status =
+            ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the %lld bytes of %s", (long long)disk.st_size, path);
     }
     free(header);
     if (status == LS_OK) status = read_exactly(fd, path, file->data, file->data_nbytes);
@@ -286,7 +288,8 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
 ls_status ls_safetensors_open_fd(ls_safetensors **out, int fd, const char *path) {
     *out = NULL;
     ls_safetensors *file = calloc(1, sizeof *file);
-    ls_status status = file ? read_file(file, path, fd) : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
+    ls_status status =
+        file ? read_file(file, path, fd) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", path);
     if (status == LS_OK)
         *out = file;
     else
@@ -334,8 +337,8 @@ ls_status ls_safetensors_compare_ranks(const char *path, const uint64_t *hashes,
     for (int r = 1; r < rank_count; r++) {
         if (hashes[r] == hashes[0]) continue;
         return ls_fail(LS_ERR_INVALID,
-                       "rank 0 and rank %d have read different files %s: it was replaced meanwhile, or is not on a "
-                       "disk that they share",
+                       "rank 0 and rank %d have read different files %s: the file was replaced meanwhile, or is not on "
+                       "a disk that they share",
                        r, path);
     }
     return LS_OK;
@@ -347,7 +350,7 @@ ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path) {
     if (!written) {
         return ls_fail(LS_ERR_FORMAT,
                        "%s is damaged, or another program has changed it: its metadata has no " LS_SAFETENSORS_CRC32
-                       ", its checksum; take an older checkpoint, or run without it",
+                       ", its checksum; use an older checkpoint, or run without one",
                        path);
     }
     uint32_t crc32 = ls_crc32(file->header_crc32, file->data, file->data_nbytes);
@@ -355,7 +358,7 @@ ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path) {
     if (file->has_crc32 && strcmp(digits, written) == 0) return LS_OK;
     return ls_fail(LS_ERR_FORMAT,
                    "%s is damaged, or another program has changed it: its checksum is %s, and its metadata says %.40s "
-                   "(" LS_SAFETENSORS_CRC32 "); take an older checkpoint, or run without it",
+                   "(" LS_SAFETENSORS_CRC32 "); use an older checkpoint, or run without one",
                    path, digits, written);
 }
 

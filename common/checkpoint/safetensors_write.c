@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 #include "common/checkpoint/safetensors_internal.h"
 
-#define NO_CRC32 "00000000" /* until it is known */
+#define NO_CRC32 "00000000" /* until the sum is known */
 #define LS_NUMBER_CHARS 21  /* a 64-bit number and its comma */
 
 static const char padding[] = "       ";
@@ -47,7 +47,7 @@ static int compare_for_file(const void *a, const void *b) {
 static ls_status sort_tensors(const ls_safetensor ***out, const char *path, const ls_safetensor *tensors,
                               size_t count) {
     const ls_safetensor **sorted = malloc((count + 1) * sizeof *sorted);
-    ls_status status = sorted ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    ls_status status = sorted ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         sorted[i] = &tensors[i];
         status = check_tensor(path, sorted[i]);
@@ -91,27 +91,28 @@ static ls_status add_metadata(cJSON *header, const char *path, const ls_safetens
         bool is_crc32 = strcmp(line->key, LS_SAFETENSORS_CRC32) == 0;
         if (!cJSON_AddStringToObject(map, line->key, is_crc32 ? NO_CRC32 : line->value)) map = NULL;
     }
-    return map ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    return map ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
 }
 
 /* The header's JSON text without its padding; cJSON_free() it. */
 static ls_status make_header(char **out, const char *path, const ls_safetensor *const *sorted, size_t count,
                              const ls_safetensors_text *metadata, size_t metadata_count) {
     cJSON *header = cJSON_CreateObject();
-    ls_status status = header ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    ls_status status = header ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     if (status == LS_OK && metadata_count > 0) status = add_metadata(header, path, metadata, metadata_count);
     size_t begin = 0;
     for (size_t i = 0; status == LS_OK && i < count; i++) {
-        if (!add_tensor(header, sorted[i], begin)) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+        if (!add_tensor(header, sorted[i], begin))
+            status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
         begin += sorted[i]->nbytes;
     }
     *out = status == LS_OK ? cJSON_PrintUnformatted(header) : NULL;
     cJSON_Delete(header);
-    if (status == LS_OK && !*out) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (status == LS_OK && !*out) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     return status;
 }
 
-/* Spaces behind a header of so many bytes. */
+/* Spaces after a header of that many bytes. */
 static size_t padding_nbytes(size_t header_nbytes) { return (8 - header_nbytes % 8) % 8; }
 
 static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t count) {
@@ -124,7 +125,7 @@ static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t c
     memcpy(digits, text, LS_SAFETENSORS_CRC32_CHARS);
 }
 
-/* Where a file's bytes go. */
+/* Receives a file's bytes, in order. */
 typedef void (*put_fn)(void *to, const void *data, size_t nbytes);
 
 static void put_all(put_fn put, void *to, const char *header, const ls_safetensor *const *sorted, size_t count) {

@@ -1,7 +1,7 @@
-/* state_dict — between tensors in memory and a file of them.
- *   order : a file is checked whole before the first tensor is set, so that one that does not fit changes nothing
- *   cost  : writing takes host memory for all that lies on the device, reading that of the file, and of one tensor
- *           where types are converted
+/* state_dict — copies tensors between memory and a file.
+ *   order : the whole file is checked before the first tensor is set, so that a file that does not fit changes nothing
+ *   cost  : writing needs host memory for all tensors on the device; reading needs it for the file, and for one tensor
+ *           if types are converted
  *   fails : with one line that names file, tensor and reason */
 #include "common/checkpoint/state_dict.h"
 
@@ -18,7 +18,8 @@ ls_status ls_state_dict_open(ls_state_dict *dict, const ls_model *model, size_t 
         ls_model_parameter_count(model) + ls_model_buffer_count(model) + ls_model_batchnorm_count(model) + more;
     *dict = (ls_state_dict){.device = ls_model_device(model), .capacity = capacity};
     dict->tensors = calloc(capacity, sizeof *dict->tensors);
-    return dict->tensors ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of %zu tensors", capacity);
+    return dict->tensors ? LS_OK
+                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a list of %zu tensors", capacity);
 }
 
 void ls_state_dict_close(ls_state_dict *dict) {
@@ -43,7 +44,7 @@ void ls_state_dict_shape(struct ls_state_tensor *tensor, const ls_parameters *al
     tensor->cut = all->cuts && ls_cut_is_cut(&all->cuts[index]) ? &all->cuts[index] : NULL;
 }
 
-/* `part`: what is here of it; NULL: all. */
+/* `part`: the part that this rank has; NULL: all. */
 static void add_weight(ls_state_dict *dict, const ls_parameters *all, size_t index, const struct ls_part *part) {
     const struct ls_tensor *weight = &all->tensors[index];
     struct ls_state_tensor tensor = {.memory = weight->data};
@@ -113,7 +114,7 @@ static ls_status check_tensor(const struct ls_state_source *source, const struct
                        tensor->name, source->reader);
     }
     if (!can_be_taken(stored->dtype, tensor->dtype, source->convert)) {
-        return ls_fail(LS_ERR_INVALID, "%s: %s is of type %s, %s needs %s", source->path, stored->name,
+        return ls_fail(LS_ERR_INVALID, "%s: %s has type %s; %s needs %s", source->path, stored->name,
                        ls_safetensor_dtype_name(stored->dtype), source->reader,
                        ls_safetensor_dtype_name(tensor->dtype));
     }
@@ -123,7 +124,7 @@ static ls_status check_tensor(const struct ls_state_source *source, const struct
     char there[200], needed[120];
     print_shape(there, sizeof there, stored->shape, stored->ndim);
     print_shape(needed, sizeof needed, tensor->shape, tensor->ndim);
-    return ls_fail(LS_ERR_INVALID, "%s: %s has shape %s, %s needs %s", source->path, stored->name, there,
+    return ls_fail(LS_ERR_INVALID, "%s: %s has shape %s; %s needs %s", source->path, stored->name, there,
                    source->reader, needed);
 }
 
@@ -143,7 +144,7 @@ static bool belongs(const ls_state_dict *dict, const struct ls_state_source *sou
     return false;
 }
 
-/* A tensor of the file that is none of the dict's. */
+/* Checks a tensor of the file that the dict does not have. */
 static ls_status check_further(const struct ls_state_source *source, const ls_safetensor *further) {
     size_t length = strlen(source->prefix);
     const char *same, *name = further->name;
@@ -159,7 +160,7 @@ static ls_status check_further(const struct ls_state_source *source, const ls_sa
     if (stored->dtype == further->dtype && stored->nbytes == further->nbytes &&
         memcmp(stored->data, further->data, stored->nbytes) == 0)
         return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s: %s differs from %s: in %s they are one tensor", source->path, name,
+    return ls_fail(LS_ERR_INVALID, "%s: %s differs from %s, but in %s both are the same tensor", source->path, name,
                    stored->name, source->reader);
 }
 
@@ -197,7 +198,7 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
         for (size_t i = 0; i < count; i++) {
             float value = float_of(stored, i);
             if (isfinite(value)) continue;
-            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s, as element %zu of %zu: no training can begin with that",
+            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s at element %zu of %zu; expected finite numbers",
                            source->path, stored->name, isnan(value) ? "NaN" : "an infinity", i, count);
         }
     }
@@ -206,7 +207,7 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
 
 /* --- from the file ----------------------------------------------------------------------------------------------- */
 
-/* What there must be room for on the host: a tensor that is converted, and a part of one. */
+/* The staging buffers on the host: for a converted tensor, and for a part of one. */
 struct rooms {
     float *whole, *part;
 };
@@ -229,10 +230,10 @@ static ls_status alloc_rooms(struct rooms *rooms, const ls_state_dict *dict, con
     *rooms = (struct rooms){malloc(whole + sizeof *rooms->whole), malloc((part + 1) * sizeof *rooms->part)};
     if (rooms->whole && rooms->part) return LS_OK;
     free_rooms(rooms);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to convert the tensors of %s", source->path);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to convert the tensors of %s", source->path);
 }
 
-/* All of the tensor as the memory has it: in the file, converted, or the part that belongs here. */
+/* The tensor's data in the memory's form: as in the file, converted, or only this rank's part. */
 static const void *convert(const ls_state_dict *dict, const struct ls_state_tensor *tensor, const ls_safetensor *stored,
                            const struct rooms *rooms) {
     const void *from = stored->data;
@@ -246,7 +247,7 @@ static const void *convert(const ls_state_dict *dict, const struct ls_state_tens
     return rooms->part;
 }
 
-/* Sets one tensor, or the part that is here. */
+/* Sets one tensor, or this rank's part of it. */
 static ls_status read_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                              const ls_safetensor *stored, const struct rooms *rooms) {
     if (!tensor->on_device) {
@@ -258,7 +259,7 @@ static ls_status read_tensor(const ls_state_dict *dict, ls_stream *stream, const
     const char *from = convert(dict, tensor, stored, rooms);
     bool in_file = from == (const char *)stored->data;
     from += tensor->first * sizeof(float);
-    if (!in_file) return ls_copy_now(stream, tensor->memory, from, nbytes); /* the room is used again */
+    if (!in_file) return ls_copy_now(stream, tensor->memory, from, nbytes); /* the buffer is reused */
     ls_copy(stream, tensor->memory, from, nbytes);
     return LS_OK;
 }
@@ -280,11 +281,12 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 
 /* --- to a file --------------------------------------------------------------------------------------------------- */
 
-/* The parts of a tensor that is cut, of which `own` is this rank's on the device, to the host. */
+/* Gathers the parts of a sharded tensor on the host; `own` is this rank's, on the device. */
 static ls_status gather_cut(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                             const float *own, char *room) {
     float *part = malloc((tensor->part_count + 1) * sizeof *part), *all = malloc(tensor->nbytes + sizeof *all);
-    ls_status status = part && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to bring %s together", tensor->name);
+    ls_status status =
+        part && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather %s", tensor->name);
     if (status == LS_OK) status = ls_copy_now(stream, part, own, tensor->part_count * sizeof *part);
     if (status == LS_OK) status = ls_cut_gather(tensor->cut, dict->cut_group, stream, part, all);
     if (status == LS_OK && room) memcpy(room, all, tensor->nbytes);
@@ -304,7 +306,7 @@ static ls_status copy_tensor(const ls_state_dict *dict, ls_stream *stream, const
     return status;
 }
 
-/* Describes all tensors for the writer; what lies on the device is copied to `room` (NULL: another rank writes). */
+/* Describes all tensors for the writer; tensors on the device are copied to `room` (NULL: another rank writes). */
 static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, float *whole, char *room) {
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
     ls_status status = LS_OK;
@@ -322,7 +324,7 @@ static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, flo
     return status != LS_OK ? status : done;
 }
 
-/* Memory for the largest tensor that is shared out; none: *whole is NULL. */
+/* Memory for the largest sharded tensor; *whole is NULL if there is none. */
 static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
     size_t largest = 0;
     *whole = NULL;
@@ -332,10 +334,10 @@ static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
     }
     if (largest == 0) return LS_OK;
     return ls_device_alloc(dict->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(largest) * sizeof **whole,
-                           "a tensor that ranks share out", (void **)whole);
+                           "a sharded tensor", (void **)whole);
 }
 
-/* Of a grid's groups the rank writes that is the job's rank 0. */
+/* In a mesh, the job's rank 0 writes. */
 static bool is_first(const ls_comm *group) { return !group || ls_comm_job_rank(group, ls_comm_rank(group)) == 0; }
 
 /* `fd` -1: the file is `path`. */
@@ -348,7 +350,8 @@ static ls_status write_dict(const ls_state_dict *dict, int fd, const char *path,
     char *room = writes ? malloc(nbytes + 1) : NULL;
     float *whole = NULL;
     bool fits = tensors && (room || !writes);
-    ls_status status = fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
+    ls_status status =
+        fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to save %s", path);
     if (status == LS_OK) status = copy_out(dict, tensors, whole, room);
     if (status == LS_OK && writes && fd < 0)
         status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);

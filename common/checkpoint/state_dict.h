@@ -1,6 +1,6 @@
-/* ls_state_dict: the named tensors that a file keeps of a run, and where in memory they live. Weights (weights.h) and
- * checkpoints (checkpoint.h) are such lists; this is all that knows how one becomes a file and a file one again.
- * Private to common/checkpoint. */
+/* ls_state_dict: the named tensors of a run that a file stores, and their addresses in memory. Weights (weights.h) and
+ * checkpoints (checkpoint.h) are such lists; this module alone converts between a list and a file. Private to
+ * common/checkpoint. */
 #ifndef LS_CHECKPOINT_STATE_DICT_H
 #define LS_CHECKPOINT_STATE_DICT_H
 
@@ -15,23 +15,23 @@ struct ls_state_tensor {
     int ndim;
     size_t shape[4];
     size_t nbytes;
-    void *memory;   /* of the dict's device, or the host's */
-    bool on_device; /* which of the two */
-    bool optional;  /* a file may lack it; then the memory stays as it is */
-    /* F32 on the device, of which each rank of the dict's group has a part: memory holds elements first .. first + held - 1 */
+    void *memory;   /* of the dict's device, or of the host */
+    bool on_device; /* device, not host */
+    bool optional;  /* a file may lack it; its memory is then unchanged */
+    /* F32 on the device, sharded over the dict's group: memory holds elements first .. first + held - 1 */
     bool is_shared_out;
-    bool is_copy; /* of a part that another rank has, too: it is read from a file, and not written to it */
+    bool is_copy; /* another rank has the same shard: this one is read from a file, but not written to it */
     size_t first, held;
-    /* F32 on the device, of which each rank of the cut has a part of so many floats, laid out as `cut` says (common/nn/cut.h):
-     * that is what memory holds, or what the group above shares out; NULL: it is whole */
+    /* F32 on the device, split by tensor parallelism: this rank's part has part_count floats, laid out as `cut` says
+     * (common/nn/cut.h). Memory holds that part, or (is_shared_out) this rank's shard of it; NULL: not split */
     const struct ls_cut *cut;
     size_t part_count;
 };
 
 typedef struct ls_state_dict {
     ls_device *device;
-    ls_comm *group;     /* that shares tensors out; NULL: this process has all of each */
-    ls_comm *cut_group; /* that has the other parts of tensors that are cut */
+    ls_comm *group;     /* over which tensors are sharded; NULL: this process has all of each */
+    ls_comm *cut_group; /* that has the other parts of split tensors */
     int cut_rank;
     struct ls_state_tensor *tensors;
     size_t count, capacity;
@@ -41,49 +41,51 @@ typedef struct ls_state_dict {
 struct ls_state_source {
     const ls_safetensors *file;
     const char *path;
-    const char *reader;         /* who needs the tensors, in messages: "the model" */
-    const char *prefix;         /* stands in front of every name in the file; "" */
-    const char *const *ignored; /* NULL, or beginnings of names (up to a NULL) that are passed over */
-    const ls_network *network;  /* whose file may have further tensors (ls_network_may_name); NULL: none */
-    bool convert;               /* F16, BF16 and F64 are taken where F32 is needed */
+    const char *reader;         /* the user of the tensors, in messages: "the model" */
+    const char *prefix;         /* of every name in the file; may be "" */
+    const char *const *ignored; /* NULL, or prefixes of names to skip, ended by NULL */
+    const ls_network *network;  /* whose other names are accepted (ls_network_may_name); NULL: none */
+    bool convert;               /* accept F16, BF16 and F64 for F32 */
 };
 
-/* Room for the model's tensors and `more` others. LS_ERR_NO_MEMORY: there is nothing to close. */
+/* Creates a dict with room for the model's tensors and `more` others. LS_ERR_NO_MEMORY: there is nothing to close. */
 ls_status ls_state_dict_open(ls_state_dict *dict, const ls_model *model, size_t more);
 void ls_state_dict_close(ls_state_dict *dict);
 
-/* The model's parameters, buffers and (optional) counts of batches, under PyTorch's names. */
+/* Adds the model's parameters, buffers and (optional) counts of batches, under PyTorch's names. */
 void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model);
 
 /* Puts `prefix` (shorter than LS_STATE_NAME_NBYTES - LS_TENSOR_NAME_NBYTES) in front of all names. */
 void ls_state_dict_put_prefix(ls_state_dict *dict, const char *prefix);
 
-/* One more, for which there must be room. */
+/* Adds a tensor, for which there must be room. */
 void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor);
 
-/* Where the file keeps the tensor; NULL: it does not. */
+/* The file's entry for the tensor; NULL: none. */
 const ls_safetensor *ls_state_find(const struct ls_state_source *source, const struct ls_state_tensor *tensor);
 
-/* Whether the file holds just these tensors, and what else it may have. LS_ERR_INVALID names the first that is missing, has
- * another shape or type, does not belong, or is another tensor by a second name and differs from it. */
+/* Checks that the file holds exactly these tensors, and others only if they are allowed. LS_ERR_INVALID names the first
+ * that is missing, has a different shape or type, is not allowed, or is a second name of a tensor with different
+ * values. */
 ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_source *source);
 
-/* After the check: whether all that becomes F32 is finite then. LS_ERR_INVALID names the first tensor that is not. */
+/* After the check: checks that all values are finite as F32. LS_ERR_INVALID names the first tensor with one that is
+ * not. */
 ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_state_source *source);
 
 /* After the check: sets tensors begin .. end-1 from the file. LS_ERR_NO_MEMORY comes before anything is changed.
  * Host-blocking. */
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin, size_t end);
 
-/* A tensor of the model, or what an optimizer has for each of its elements: fills in type, shape and cut. */
+/* Fills in type, shape and cut of a tensor of the model, or of an optimizer moment of that tensor. */
 void ls_state_dict_shape(struct ls_state_tensor *tensor, const ls_parameters *all, size_t index);
 
-/* Writes all tensors; the file is replaced as a whole or not at all. With a group: collective, and rank 0 of it writes. The
- * parts of a tensor that is shared out are brought together in device memory, one tensor at a time. Host-blocking. */
+/* Writes all tensors; the file is replaced as a whole or not at all. With a group: collective, and the group's rank 0
+ * writes. Sharded tensors are gathered in device memory, one at a time. Host-blocking. */
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count);
 
-/* The same to an open file; `path` is for messages. Of a dict without groups. */
+/* The same to an open file; `path` is for messages. The dict must not have groups. */
 ls_status ls_state_dict_write_fd(const ls_state_dict *dict, int fd, const char *path,
                                  const ls_safetensors_text *metadata, size_t metadata_count);
 

@@ -7,7 +7,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/state_dict.h"
 
-/* --- what others put around the names ---------------------------------------------------------------------------- */
+/* --- prefixes that others add to names --------------------------------------------------------------------------- */
 
 static bool all_begin_with(const ls_safetensors *file, const char *prefix) {
     for (size_t t = 0; t < ls_safetensors_count(file); t++) {
@@ -16,7 +16,7 @@ static bool all_begin_with(const ls_safetensors *file, const char *prefix) {
     return ls_safetensors_count(file) > 0;
 }
 
-/* What stands in front of all names: each wrapper of a model puts its own there. */
+/* Finds the prefix of all names: each wrapper of a model adds its own. */
 static void find_prefix(const ls_safetensors *file, char prefix[LS_STATE_NAME_NBYTES]) {
     static const char *const wrappers[] = {LS_MODULE_PREFIX, "_orig_mod."};
     bool found = true;
@@ -33,7 +33,7 @@ static void find_prefix(const ls_safetensors *file, char prefix[LS_STATE_NAME_NB
 
 /* --- loading ----------------------------------------------------------------------------------------------------- */
 
-/* What was done to the file's tensors, in clauses. */
+/* How the file's tensors were changed, in clauses. */
 struct account {
     char text[256];
 };
@@ -44,7 +44,7 @@ static void say(struct account *account, const char *format, size_t count, const
     if (used < capacity) snprintf(account->text + used, capacity - used, format, count, what);
 }
 
-static void tell_changes(const ls_state_dict *dict, const struct ls_state_source *source) {
+static void note_changes(const ls_state_dict *dict, const struct ls_state_source *source) {
     struct account account = {""};
     size_t stripped = ls_safetensors_count(source->file), kept = 0, converted[LS_SAFETENSOR_DTYPE_COUNT] = {0};
     for (size_t t = 0; t < dict->count; t++) {
@@ -64,7 +64,7 @@ static void tell_changes(const ls_state_dict *dict, const struct ls_state_source
     if (account.text[0]) ls_note("%s: %s", source->path, account.text);
 }
 
-/* Where ranks share the parameters out, each takes its parts from the file that it has opened itself. */
+/* If ranks shard the parameters, each reads its parts from the file that it has opened itself. */
 static ls_status compare_ranks(const ls_state_dict *dict, const ls_safetensors *file, const char *path) {
     if (!dict->group) return LS_OK;
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
@@ -104,7 +104,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
     if (status == LS_OK) status = compare_ranks(&dict, file, path);
     if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, dict.count);
     ls_model_parameters_changed(model);
-    if (status == LS_OK && tell) tell_changes(&dict, &source);
+    if (status == LS_OK && tell) note_changes(&dict, &source);
     ls_state_dict_close(&dict);
     ls_safetensors_close(file);
     return status;
@@ -115,7 +115,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
 /* fd -1: to the path. */
 static ls_status write_weights(ls_model *model, int fd, const char *path, const char *prefix) {
     ls_state_dict dict;
-    const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
+    const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* as PyTorch's loaders expect */
     ls_status status = ls_state_dict_open(&dict, model, 0);
     if (status != LS_OK) return status;
     ls_state_dict_add_model(&dict, model);

@@ -1,5 +1,5 @@
-/* The all-reduce algorithms: one table that the command line, the tests and the benchmarks walk. A new algorithm is a
- * file with a `run` and a `cost` function and a row here. */
+/* The all-reduce algorithms, in one table that the command line, the tests and the benchmarks iterate over. To add an
+ * algorithm, add a file with a `run` and a `cost` function, and a row here. */
 #ifndef LS_COMM_ALLREDUCE_H
 #define LS_COMM_ALLREDUCE_H
 
@@ -9,10 +9,10 @@
 
 struct ls_exchange;
 
-/* What one rank moves in one all_reduce that goes through in one slice (buffers in shared memory, or threads). */
+/* The data that one rank moves in one all_reduce of a single slice (buffers in shared memory, or threads). */
 struct ls_allreduce_cost {
-    /* Rounds of moving data in the whole group, one after the other: what latency multiplies. The meeting before the
-     * first and the gate behind the last, which every algorithm has alike, come on top. */
+    /* Sequential rounds of data movement in the whole group, each of which costs one latency. Not counted: the barrier
+     * before the first and the one after the last, which every algorithm has. */
     size_t steps;
     size_t sent_messages, sent_bytes, received_messages, received_bytes;
 };
@@ -21,8 +21,8 @@ typedef struct ls_allreduce_algorithm {
     const char *name, *description;
     /* Reduces one slice (exchange.h says what a slice is and what must hold at the end). */
     ls_status (*run)(struct ls_exchange *exchange);
-    /* Messages up to so many bytes travel with the meeting itself: `run` then finds exchange->one_round set, only
-     * reads the views and writes the result to exchange->buffer. 0: never. */
+    /* Messages of at most so many bytes are sent with the first barrier itself: exchange->one_round is then set, and
+     * `run` only reads the views and writes the result to exchange->buffer. 0: never. */
     size_t one_round_bytes;
     /* The cost formula: exactly what ls_comm_traffic_read counts on `rank` for `count` elements in one slice. */
     void (*cost)(struct ls_allreduce_cost *cost, int world_size, int rank, size_t count, size_t element_nbytes);
@@ -31,8 +31,8 @@ typedef struct ls_allreduce_algorithm {
 /* Ends with a row whose name is NULL. */
 extern const ls_allreduce_algorithm ls_allreduce_algorithms[];
 
-/* The row that a group takes if none is named: the fastest in one machine's memory where up to two ranks share a core
- * (measured: allreduce_direct.c). */
+/* The default algorithm: the fastest in one machine's memory with up to two ranks per core (measured:
+ * allreduce_direct.c). */
 #define LS_ALLREDUCE_AUTO "direct"
 
 /* The row of that name, or NULL if there is none. */
@@ -41,7 +41,8 @@ const ls_allreduce_algorithm *ls_allreduce_find(const char *name);
 /* "direct, ring, ..." of all rows. */
 void ls_allreduce_names(char *text, size_t capacity);
 
-/* Of hierarchical: LS_RANKS_PER_NODE of the environment, if it divides the ranks; else all are one node. */
+/* For hierarchical: LS_RANKS_PER_NODE of the environment if it divides the world size, else the world size (one
+ * node). */
 int ls_ranks_per_node(int world_size);
 
 /* X(name in C, name, one_round_bytes, description): the table's rows, each a file allreduce_<name in C>.c. */

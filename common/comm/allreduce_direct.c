@@ -1,13 +1,13 @@
 /* all_reduce "direct" — each rank reduces its share of the elements straight from all ranks' buffers and writes the
- * result back to all of them: a reduce-scatter and an all-gather in one pass, with no copy and no second look at the
+ * result back to all of them: a reduce-scatter and an all-gather in one pass, with no copy and no second pass over the
  * data.
  *   terms : W = world size, n = bytes of the buffer, share = n / W, cut at cache lines (share.h); shares at the end may
  *           be short or empty
- *   cost  : 1 step, in which each rank reads W shares and writes W shares: 2 n in all, however many ranks there are, and
- *           all ranks work at the same time. Of that, (W - 1) shares each way go to other ranks, and as much is done by
- *           others on this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
- *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received, in 1
- *           step that is the meeting itself, with no gate behind it
+ *   cost  : 1 step, in which each rank reads W shares and writes W shares: 2 n in all, however many ranks there are,
+ *           and all ranks work at the same time. Of that, (W - 1) shares each way go to other ranks, and the others
+ *           read and write as much of this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
+ *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received,
+ *           in 1 step: the arrival itself, without a gate after it
  *   auto  : without --allreduce a group runs this one: no other has fewer steps, or fewer bytes at its busiest rank. Measured with
  *           bench_comm on a busy 2-core AMD EPYC, 25 November 2026: sums of fp32, processes and threads, N = 2, 4, 8, 16,
  *           8 B to 64 MiB, 9 to 99 runs in each of 92 cells, against `direct` in the same run. Median cell: ring 2.7
@@ -20,7 +20,7 @@
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/share.h"
 
-/* What is sent here for the others' shares comes back as their results, and the own share likewise. */
+/* As many bytes as are sent for the others' shares return as their results, and likewise for the own share. */
 static struct ls_allreduce_cost moved(bool one_round, int world_size, int rank, size_t count, size_t element_nbytes) {
     size_t others = (size_t)world_size - 1, messages = count > 0 ? others : 0, elements = others * count;
     if (!one_round) {
@@ -35,7 +35,7 @@ static struct ls_allreduce_cost moved(bool one_round, int world_size, int rank, 
                                       .received_bytes = elements * element_nbytes};
 }
 
-/* Either all of the messages to this rank's own buffer, or its share of each view to all of them. */
+/* Reduces either all messages into this rank's own buffer, or its share of all views into all of them. */
 ls_status ls_allreduce_direct(ls_exchange *x) {
     ls_comm *comm = x->comm;
     const ls_announcement *what = &x->operation->what;

@@ -11,20 +11,20 @@
  *           be short or empty
  *   cost  : 2 log2 P steps; about 2 n (P - 1) / P sent and received: as few bytes as the ring in far fewer steps, but
  *           half of them go to the most distant rank. With extra ranks 2 steps more, which cost those and their
- *           partners n each way and leave the others waiting. No memory beside the views
+ *           partners n each way and leave the others waiting. No memory besides the views
  *   order : ranks P apart, then P/2 apart, and so on to neighbours; for W = 7
  *           ((rank 0 + rank 4) + (rank 2 + rank 6)) + ((rank 1 + rank 5) + rank 3). The same for every element, wherever
  *           it lies, summed once and then copied: the same bits on all ranks. fp16 and bf16 round once per level: up to
  *           log2 P + 1 times
- *   safe  : in the halving, rank r writes to the half that it keeps, and only rank r ^ d reads its other half. In the
- *           doubling rank r overwrites that half after it has seen rank r ^ d behind the step in which it read it. A
- *           rank's own chunks are read by others only once they are final. An extra rank overwrites its view after
- *           its partner's last step. Nobody writes to another rank's view
- *   fails : a rank that does not come is named by the partner that waits for it, whose word reaches all others; buffers
- *           are then undefined */
+ *   safe  : in the halving, rank r writes to the half that it keeps, and only rank r ^ d reads its other half. In
+ *           the doubling rank r overwrites that half after it has seen rank r ^ d behind the step in which it read
+ *           it. A rank's own chunks are read by others only once they are final. An extra rank overwrites its view
+ *           after its partner's last step. No rank writes to another rank's view
+ *   fails : a rank that does not arrive is named by the partner that waits for it, whose report reaches all others;
+ *           buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
-/* The largest power of two up to the world size. */
+/* The largest power of two that is at most the world size. */
 static int core_of(int world_size) {
     int core = 1;
     while (2 * core <= world_size) core *= 2;
@@ -81,7 +81,7 @@ static ls_status run_core(ls_exchange *x, int core) {
     return status;
 }
 
-/* Step 1 is the fold, also where there is nothing to fold. */
+/* Step 1 is the fold, even if there is nothing to fold. */
 static uint32_t last_step(int core) {
     uint32_t steps = 1;
     for (int d = 1; d < core; d *= 2) steps += 2;

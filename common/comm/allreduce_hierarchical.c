@@ -1,18 +1,17 @@
-/* all_reduce "hierarchical" — ranks of a node reduce among themselves, nodes among themselves, for links between nodes that are
- * slower than a node's memory: a reduce-scatter inside the node, an all-reduce of each share across the nodes, an
- * all-gather inside.
+/* all_reduce "hierarchical" — in two levels, for links between nodes that are slower than a node's memory: a
+ * reduce-scatter inside the node, an all-reduce of each share across the nodes, an all-gather inside.
  *   terms : W = world size, m = ranks of a node (LS_RANKS_PER_NODE of the environment, or all), h = W / m nodes, n = bytes of
  *           the buffer, share = n / m, part = share / h, both cut at cache lines (share.h)
  *   cost  : 4 steps; 2 with one node, or one rank on each. Between nodes each rank sends and receives about
  *           2 share (h - 1) / h, so a node 2 n (h - 1) / h, as if it were one rank of a ring. Inside, each rank sends and
- *           receives 2 n (m - 1) / m. Small messages go as direct's
- *   hosts : over several hosts a group of each host's ranks runs this, as one node, and comm->across does the middle
- *           (mpi/mpi_operations.c)
+ *           receives 2 n (m - 1) / m. Small messages are sent as by direct
+ *   hosts : over several hosts a group of each host's ranks runs this, as one node, and comm->across does the
+ *           all-reduce across the nodes (mpi/mpi_operations.c)
  *   order : inside a node in the order of its ranks, then in the order of the nodes; all ranks get the same bits. fp16 and bf16
  *           are rounded once in the node and once between nodes
- *   safe  : a range of a view is written by its own rank only, after the ranks that read it have done so: the node's before
- *           step 1, other nodes' before their step 2
- *   fails : a rank that misses a step is named by those who wait for it; buffers are then undefined */
+ *   safe  : a range of a view is written by its own rank only, after all ranks that read it have read it: those of the
+ *           node before step 1, those of other nodes before their step 2
+ *   fails : the ranks that wait for a rank that misses a step name it; buffers are then undefined */
 #include <stdlib.h>
 
 #include "common/comm/allreduce_steps.h"
@@ -23,7 +22,7 @@ int ls_ranks_per_node(int world_size) {
     return size > 0 && world_size % size == 0 ? size : world_size;
 }
 
-/* The ranks of a node are first .. first + size - 1; `place` is this one's among them. */
+/* The ranks of a node are first .. first + size - 1; `place` is this rank's index among them. */
 struct place {
     int node, nodes, place, size;
     ls_range share;
@@ -100,8 +99,8 @@ ls_status ls_allreduce_hierarchical(ls_exchange *x) {
     return status;
 }
 
-/* Adds what goes to `peers` ranks in a reduce-scatter and an all-gather among them and this one: of `total` elements,
- * `own` are this rank's. */
+/* Adds the data that this rank sends in a reduce-scatter and an all-gather with `peers` other ranks: `own` of the
+ * `total` elements are this rank's share. */
 static void add_level(struct ls_allreduce_cost *cost, int peers, int used, size_t total, size_t own,
                       size_t element_nbytes) {
     size_t others = (size_t)peers, messages = (size_t)used - (own > 0) + (own > 0 ? others : 0);
@@ -121,6 +120,6 @@ void ls_allreduce_hierarchical_cost(struct ls_allreduce_cost *cost, int world_si
     *cost = (struct ls_allreduce_cost){0};
     add_level(cost, at.size - 1, (int)ls_shares_used(count, element_nbytes, at.size), count, share, element_nbytes);
     add_level(cost, at.nodes - 1, (int)ls_shares_used(share, element_nbytes, at.nodes), share, part, element_nbytes);
-    cost->received_messages = cost->sent_messages; /* each level gives back what it takes */
+    cost->received_messages = cost->sent_messages; /* on each level a rank receives as much as it sends */
     cost->received_bytes = cost->sent_bytes;
 }

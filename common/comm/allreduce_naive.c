@@ -1,11 +1,12 @@
-/* all_reduce "naive" — the parameter server: rank 0 reduces everybody's buffer into its own, then everybody copies it.
+/* all_reduce "naive" — the parameter server: rank 0 reduces all ranks' buffers into its own, then all ranks copy the
+ * result.
  *   terms : W = world size, n = bytes of the buffer
- *   cost  : 2 steps. Rank 0 reads (W - 1) n and is read (W - 1) n times, one after the other where the memory is one; the
- *           others idle meanwhile. Time about 2 (W - 1) n / bandwidth, where direct needs 2 (W - 1) n / (W bandwidth)
- *   order : rank 0 + rank 1 + rank 2 + ..., element by element: what a serial loop over the ranks does. It is the
- *           reference for every other algorithm
+ *   cost  : 2 steps. Rank 0 reads (W - 1) n and is read (W - 1) n times, serially in shared memory; the others idle
+ *           meanwhile. Time about 2 (W - 1) n / bandwidth, where direct needs 2 (W - 1) n / (W bandwidth)
+ *   order : rank 0 + rank 1 + rank 2 + ..., element by element: as in a serial loop over the ranks. It is the reference
+ *           for every other algorithm
  *   safe  : a rank overwrites its buffer after rank 0 has read it
- *   fails : a rank that misses a step is named by those who wait for it; buffers are then undefined */
+ *   fails : a rank that misses a step is named by the ranks that wait for it; buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
 ls_status ls_allreduce_naive(ls_exchange *x) {

@@ -1,4 +1,4 @@
-/* all_reduce "tree" — sums go up a binary tree to rank 0, and the result comes down again, segment by segment.
+/* all_reduce "tree" — sums are sent up a binary tree to rank 0, and the result down again, segment by segment.
  *   idea  : rank r's children are ranks 2 r + 1 and 2 r + 2. Going up, a rank adds its children's segments to its own as
  *           soon as both have them; going down, it takes its parent's. While a segment is at one level, the one before
  *           it is a level further: after the tree has filled, all levels work at the same time
@@ -6,20 +6,20 @@
  *           64 KiB
  *   cost  : 2 (D + S - 1) steps of a segment each; for a message of one segment 2 D, the fewest of all that use single
  *           ranks' links. An inner rank sends and receives 3 n (2 n from its children's sums or to them, n with its
- *           parent), the root 2 n, a leaf n. No memory beside the views
+ *           parent), the root 2 n, a leaf n. No memory besides the views
  *   order : a rank's own value, + its first child's sum, + its second child's; for W = 5
  *           (rank 0 + ((rank 1 + rank 3) + rank 4)) + rank 2. The same for every element, summed once and then copied:
  *           the same bits on all ranks. fp16 and bf16 round at every inner rank: up to D times
- *   safe  : going down, a rank overwrites a segment after it has seen its parent come down with that segment, and the
- *           parent had then read the rank's sum on its way up. The children read it once it is final. Nobody writes to
- *           another rank's view
- *   fails : a rank that does not come is named by its parent or its children, whose word reaches all others; buffers are
- *           then undefined */
+ *   safe  : going down, a rank overwrites a segment once its parent has that segment's result, for which the parent
+ *           has read the rank's sum on the way up. The children read it once it is final. No rank writes to another
+ *           rank's view
+ *   fails : a rank that does not arrive is named by its parent or its children, whose report reaches all others;
+ *           buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
 #define LS_TREE_SEGMENT_BYTES ((size_t)64 << 10)
 
-/* Fills in this rank and the children it has; how many ranks. */
+/* Fills in this rank and its children; returns the number of ranks. */
 static int family_of(int rank, int world_size, int family[3]) {
     int count = 0;
     family[count++] = rank;

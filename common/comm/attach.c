@@ -1,11 +1,11 @@
-/* attach — gives a group whose ranks have met a path for the memory of their GPUs.
- *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, where the ranks can talk to
- *           one another: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
- *           meeting in the host's channel at which each rank announces one number
+/* attach — gives an existing group a path for operations on GPU memory.
+ *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, over the group's host memory:
+ *           all ranks must ask for the same path, have a GPU of their own and the same NCCL. A comparison is a meeting
+ *           in the host's channel at which each rank announces one number
  *   cost  : a meeting per comparison, some microseconds; then NCCL's own initialisation, a second for two GPUs and many
  *           seconds for eight
  *   fails : a rank that fails breaks the group with its reason, which the others report at their next meeting. A last
- *           meeting makes sure that all have succeeded */
+ *           meeting confirms that all have succeeded */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,8 @@
 
 #define WITHOUT_NCCL "; --backend shm stages through host memory"
 
-/* Announces this rank's number and fills `numbers` with everybody's. The round keeps the meetings of one kind apart. */
+/* Announces this rank's number and fills `numbers` with those of all ranks. The round keeps the meetings of one kind
+ * apart. */
 static ls_status exchange(ls_comm *comm, ls_operation_kind kind, uint64_t round, uint64_t mine, uint64_t *numbers) {
     ls_announcement what = {.sequence = round, .offset = mine, .kind = (int32_t)kind, .root = -1};
     numbers[comm->rank] = mine;
@@ -117,7 +118,7 @@ static ls_status compare_versions(ls_comm *comm, const struct ls_nccl_identity *
                          version_text(second_text, versions[second]));
 }
 
-/* Rank 0 makes the id; the others ask for it once all know that it is there. */
+/* Rank 0 makes the id; the others request it once all know that it exists. */
 static ls_status share_id(ls_comm *comm, const struct ls_nccl_plugin *plugin, const ls_comm_options *options,
                           unsigned char *id) {
     char key[128], why[512] = "";
@@ -172,7 +173,8 @@ static ls_status check(const ls_comm *comm, const ls_device *device) {
         return ls_fail(LS_ERR_INVALID, "rank %d has attached a device to the group already",
                        ls_job_rank(comm, comm->rank));
     if (!ls_device_memory_is_host(device)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "device %d is no GPU: its memory needs no way of its own", ls_device_index(device));
+    return ls_fail(LS_ERR_INVALID, "device %d is not a GPU; only a GPU's memory needs a path of its own",
+                   ls_device_index(device));
 }
 
 ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path path, const ls_comm_options *options) {
@@ -184,7 +186,7 @@ ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path p
     if (path == LS_COMM_NCCL) {
         status = attach_nccl(comm, device, options);
     } else if ((status = ls_staged_attach(comm, device)) != LS_OK) {
-        (void)ls_comm_abort(comm, "it has no memory for a group's staging");
+        (void)ls_comm_abort(comm, "the rank has no memory for a group's staging");
     } else {
         status = exchange(comm, kind, 1, 0, begun);
     }

@@ -1,8 +1,9 @@
-/* collectives — what each operation publishes and how the views become its result (exchange.h moves the data).
+/* collectives — the data that each operation publishes, and how its result is made from the views (exchange.h moves the
+ * data).
  *   terms : W = world size, n = bytes of count elements, share = about n / W of them, cut at cache lines (share.h)
- *   cost  : 2 steps (1 for small messages), in which all ranks work at the same time. What a rank sends and receives,
- *           as messages x bytes of each, empty ones left out; buffers that are staged go through in slices, and each
- *           slice counts like an operation of its own:
+ *   cost  : 2 steps (1 for small messages), in which all ranks work at the same time. Messages x bytes that a rank
+ *           sends and receives, without empty ones; staged buffers are processed in slices, and each slice counts like
+ *           a separate operation:
  *             broadcast       root sends (W - 1) x n                  others receive 1 x n
  *             gather          root receives (W - 1) x n               others send 1 x n
  *             scatter         root sends (W - 1) x n                  others receive 1 x n
@@ -24,12 +25,12 @@ static size_t slice_nbytes(const ls_exchange *x) { return x->slice_count * x->el
 static size_t others(const ls_exchange *x) { return (size_t)x->comm->world_size - 1; }
 static bool is_root(const ls_operation *operation) { return operation->comm->rank == operation->what.root; }
 
-/* Where the slice at hand belongs in row `part` of the receive buffer. */
+/* The place of the current slice in row `part` of the receive buffer. */
 static char *received(const ls_exchange *x, size_t part) {
     return (char *)x->operation->receive + (part * x->count + x->first) * x->element_nbytes;
 }
 
-/* In-place callers pass a send buffer that is its own place in the receive buffer. */
+/* In an in-place call the send buffer is its own place in the receive buffer. */
 static void copy_unless_same(char *to, const char *from, size_t nbytes) {
     if (to != from) memcpy(to, from, nbytes);
 }
@@ -68,7 +69,7 @@ ls_status ls_run_broadcast(const ls_operation *operation) {
     return ls_exchange_run(&x);
 }
 
-/* What `share` of the slice costs this rank, and the other ranks' shares. */
+/* Counts this rank's messages for its own share of the slice, and for the others' shares. */
 static void count_reduced(ls_exchange *x, size_t share) {
     size_t used = ls_shares_used(x->slice_count, x->element_nbytes, x->comm->world_size);
     size_t own = share > 0, rest = x->slice_count - share;

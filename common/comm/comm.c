@@ -1,5 +1,4 @@
-/* comm — from the calls of comm.h to tasks on a stream: arguments are checked here, once; everything behind trusts
- * them. */
+/* comm — turns the calls of comm.h into tasks on a stream. Arguments are checked here, once; later stages trust them. */
 #include "common/comm/comm.h"
 
 #include <string.h>
@@ -31,7 +30,7 @@ void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes) {
     add(&comm->received_bytes, nbytes);
 }
 
-/* Alone, the thread that enqueues runs some of them itself, while the stream may run others. */
+/* In a group of one, the thread that enqueues runs some operations itself, while the stream may run others. */
 void ls_comm_count_operation(ls_comm *comm) { atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed); }
 
 void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic) {
@@ -77,7 +76,7 @@ static ls_status run_in_group(const ls_operation *operation) {
     ls_comm_enter(comm);
     ls_status checked = ls_comm_check(comm, &operation->what), status = checked;
     if (checked == LS_OK) status = comm->carrier ? comm->carrier->run(operation) : ls_run_in_shared_memory(operation);
-    ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* what was not begun has shown no buffer to anybody */
+    ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* an operation that was not begun has exposed no buffer */
     return status;
 }
 
@@ -105,8 +104,8 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
     return ls_device_status(ls_stream_device(stream));
 }
 
-/* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and
- * whose numbers are the pair's. A send_recv is the meeting of the message from the lower rank to the higher. */
+/* For probes, a send and its receive are a meeting in a group of two ranks, with the pair's name and numbers. A
+ * send_recv is the meeting of the message from the lower rank to the higher. */
 static bool sends(const ls_comm *comm, const ls_announcement *what) {
     return what->kind == LS_OPERATION_SEND || (what->kind == LS_OPERATION_SEND_RECV && comm->rank < what->root);
 }
@@ -139,25 +138,25 @@ void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm)
 static ls_status check_arguments(const ls_comm *comm, const ls_announcement *what) {
     const char *name = operations[what->kind].label;
     if (what->dtype < 0 || what->dtype >= LS_DTYPE_COUNT)
-        return ls_fail(LS_ERR_INVALID, "%s: %d is not a dtype", name, (int)what->dtype);
+        return ls_fail(LS_ERR_INVALID, "%s: dtype %d is unknown", name, (int)what->dtype);
     if (what->op < 0 || what->op >= LS_REDUCE_OP_COUNT)
-        return ls_fail(LS_ERR_INVALID, "%s: %d is not a reduction", name, (int)what->op);
+        return ls_fail(LS_ERR_INVALID, "%s: reduction %d is unknown", name, (int)what->op);
     if (what->root < -1 || what->root >= comm->world_size)
-        return ls_fail(LS_ERR_INVALID, "%s: rank %d does not exist in a group of %d", name, (int)what->root,
+        return ls_fail(LS_ERR_INVALID, "%s: rank %d is out of range in a group of %d", name, (int)what->root,
                        comm->world_size);
     if (what->count > SIZE_MAX / 16 / (size_t)comm->world_size)
-        return ls_fail(LS_ERR_INVALID, "%s: %zu elements are too many", name, (size_t)what->count);
+        return ls_fail(LS_ERR_INVALID, "%s: %zu elements exceed what memory can hold", name, (size_t)what->count);
     return LS_OK;
 }
 
-/* The buffer whose memory says which way the operation goes: one that every rank has to pass. */
+/* The buffer whose memory decides the operation's path: one that every rank has to pass. */
 static const void *deciding_buffer(const ls_operation *operation) {
     bool receives = operation->what.kind == LS_OPERATION_SCATTER || !operation->send;
     return receives ? operation->receive : operation->send;
 }
 
-/* Whether the operation is on GPU memory. Without elements (or buffers) it goes the GPU's way on a GPU's stream, so
- * that all ranks decide alike. Buffers are mostly the group's own, and those are looked for first. */
+/* Whether the operation is on GPU memory. Without elements (or buffers) it takes the GPU's path on a GPU's stream, so
+ * that all ranks decide alike. Most buffers are the group's own, which are searched first. */
 bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream) {
     const ls_device *device = ls_stream_device(stream);
     const void *buffer = deciding_buffer(operation);
@@ -172,8 +171,7 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     if (comm->path && (gpu || comm->path->takes_host)) return comm->path->enqueue(operation, stream);
     if (gpu)
         return ls_fail(LS_ERR_INVALID,
-                       "%s: rank %d passes memory of a GPU, and the group has no way for it "
-                       "(ls_comm_attach_device)",
+                       "%s: rank %d passes GPU memory, but the group has no attached device (ls_comm_attach_device)",
                        operations[operation->what.kind].label, ls_job_rank(comm, comm->rank));
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     return ls_comm_launch_on_host(operation, stream);
@@ -186,7 +184,7 @@ void ls_comm_label(ls_comm *comm, const char *text, int number) {
     comm->label_number = number;
 }
 
-/* Checks, numbers and enqueues. `buffers` says whether this rank's buffers are there. */
+/* Checks, numbers and enqueues. `buffers` says whether this rank has passed its buffers. */
 static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffers) {
     ls_comm *comm = operation->comm;
     ls_announcement *what = &operation->what;
@@ -194,7 +192,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     ls_status status = check_arguments(comm, what);
     if (status != LS_OK) return status;
     if (!buffers && what->count > 0)
-        return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
+        return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes a NULL buffer", name, (size_t)what->count,
                        ls_job_rank(comm, comm->rank));
     if (ls_is_point_to_point(what)) {
         if (what->root == comm->rank || what->root < 0)

@@ -1,14 +1,14 @@
-/* A group as the files of this folder see it; nobody else includes it. What its memory holds is segment.h's, its
- * regions are regions.h's, how ranks wait for each other wait.h's.
+/* The internals of a group. Private to common/comm. segment.h lays out its memory, regions.h manages its regions,
+ * wait.h makes ranks wait for each other.
  *
  * The group's memory begins with the control area: struct ls_segment, then mailboxes, arrivals and staging buffers
- * (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
- * operations are the same for both back-ends.
- *   shm      the memory is one anonymous file (memfd). Every rank maps its control area, and behind that, as regions of
- *            ls_comm_alloc_shared need them, windows, at addresses of its own. A place is an offset in the file, the same
- *            on all ranks; buffers outside of the windows are staged
- *   threads  the ranks share one address space, so any buffer can be read where it lies: its offset is its address
- * What else differs is struct ls_transport. */
+ * (segment.c). Ranks synchronise, and find each other's data, through the control area; wait.c, regions.c, exchange.c
+ * and the operations are the same for both back-ends.
+ *   shm      the memory is one anonymous file (memfd). Every rank maps its control area, and after it windows, as regions
+ *            of ls_comm_alloc_shared need them, at addresses of its own. A place is an offset in the file, the same on
+ *            all ranks; buffers outside of the windows are staged
+ *   threads  the ranks share one address space, so any buffer can be read in place: its offset is its address
+ * struct ls_transport has the remaining differences. */
 #ifndef LS_COMM_COMM_INTERNAL_H
 #define LS_COMM_COMM_INTERNAL_H
 
@@ -24,21 +24,21 @@
 #include "common/comm/regions.h"
 #include "common/comm/segment.h"
 
-/* What the back-ends do each in their own way. Slots are required, unless they say so; none is on the path of an
+/* The functions that differ between back-ends. Slots are required unless marked optional; none is on the path of an
  * operation. */
 struct ls_transport {
     const char *name; /* ls_comm_backend */
-    /* The ranks reach into each other's own buffers. One whose operation has failed then waits until nobody is inside
-     * of it, before its caller may free the buffer. */
+    /* Ranks access each other's buffers directly. After a failed operation a rank waits until no other rank accesses
+     * its buffer, so that the caller may free it. */
     bool shares_buffers;
-    /* Gives this rank its part of a region of comm->regions, zero-filled: fills region->memory and ->seen. Reports its
+    /* Allocates this rank's part of a region of comm->regions, zero-filled: sets region->memory and ->seen. Reports its
      * failure. */
     ls_status (*fill)(ls_comm *comm, ls_region *region);
-    /* (optional) All ranks have got theirs. */
+    /* (optional) Called when all ranks have their part. */
     void (*keep)(ls_comm *comm, ls_region *region);
-    /* Takes it back, also after a fill that failed, or that others' failure has made useless. */
+    /* Undoes fill, also after a fill that failed here or on another rank. */
     void (*empty)(ls_comm *comm, ls_region *region);
-    /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
+    /* Frees the group's memory and everything that create has opened, also after a create that failed half-way. */
     void (*leave)(ls_comm *comm);
     bool over_hosts; /* the control area is mirrored between hosts (mirror.h) */
 };
@@ -49,7 +49,7 @@ typedef struct ls_flight_mark {
     uint64_t number;
 } ls_flight_mark;
 
-/* An operation on its way through a stream. */
+/* An operation that is enqueued or running. */
 typedef struct ls_operation {
     ls_comm *comm;
     ls_announcement what;
@@ -58,16 +58,16 @@ typedef struct ls_operation {
     ls_flight_mark mark;
 } ls_operation;
 
-/* A way for the memory of a GPU. Every slot is required. */
+/* A path for GPU memory. Every slot is required. */
 struct ls_path {
     const char *name;     /* ls_comm_backend; NULL: the transport's with ", staged" */
     bool mirrors;         /* regions have a companion on the host */
     bool can_be_captured; /* ls_comm_can_be_captured */
-    bool takes_host;      /* operations on the host's memory come this way, too */
+    bool takes_host;      /* operations on host memory take this path, too */
     /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
     ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);
-    /* Before the rank leaves: frees comm->path_state. Waits for the other ranks, and then for its own part of the
-     * way, for the group's deadline each at most. */
+    /* Called before the rank leaves: frees comm->path_state. Waits for the other ranks and then for its own operations,
+     * each for at most the group's deadline. */
     void (*close)(ls_comm *comm);
 };
 
@@ -78,7 +78,7 @@ struct ls_comm {
     /* constant after create; endpoints of threads share no line, since each operation writes to them */
     alignas(LS_CACHE_LINE_BYTES) const struct ls_transport *transport;
     int rank, world_size;
-    int first, stride; /* rank r is the job's rank first + r x stride, by which messages call it */
+    int first, stride; /* rank r is the job's rank first + r x stride, which messages name */
     double timeout_s;
     ls_patience patience;
     const ls_allreduce_algorithm *allreduce;
@@ -126,23 +126,23 @@ struct ls_comm {
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
         uint64_t step, meeting;       /* the last step, and the last one that began an operation */
-        const struct ls_wait *patrol; /* the wait whose patrol asks why, or NULL */
+        const struct ls_wait *patrol; /* the wait that is on patrol, or NULL */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
     uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
-    uint32_t progress_base;                     /* everybody's progress when the slice at hand began */
-    /* where all ranks see buffers; a window is constant once it counts, and stays until the rank leaves. The thread
-     * that enqueues adds them */
+    uint32_t progress_base;                     /* all ranks' progress when the current slice began */
+    /* memory that all ranks see; a window is constant once it is kept, until the rank leaves. The thread that enqueues
+     * adds windows */
     ls_window windows[LS_WINDOWS_MAX];
     _Atomic int window_count;
     /* any thread */
     _Atomic int failure;      /* the first failure's ls_status */
-    atomic_bool has_reported; /* an operation of this rank has said why the group is broken */
+    atomic_bool has_reported; /* an operation of this rank has reported why the group is broken */
     _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
 
-/* How messages call a rank of the group. */
+/* The job's rank of a rank of the group, for messages. */
 static inline int ls_job_rank(const ls_comm *comm, int rank) { return comm->first + rank * comm->stride; }
 
 static inline bool ls_is_on_this_host(const ls_comm *comm, int rank) {
@@ -168,22 +168,23 @@ static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcem
     return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
 }
 
-/* Groups on several hosts: the mirror (mirror.h) sends soon what this rank has written; otherwise it goes with the next
- * heartbeat. */
+/* Groups on several hosts: makes the mirror (mirror.h) send at once what this rank has written, instead of with the
+ * next heartbeat. */
 static inline void ls_mirror_kick(const ls_comm *comm) {
     if (comm->kick_fd >= 0 && atomic_exchange(&comm->segment->kicked, 1) == 0) (void)eventfd_write(comm->kick_fd, 1);
 }
 
-/* hosts_group.c: the carrier of a group over hosts that was given none; and whether it takes the operation. */
+/* hosts_group.c: the carrier of a group over hosts that was created without one, and whether it can run the
+ * operation. */
 extern const struct ls_carrier ls_one_round_carrier;
 bool ls_is_one_round(const ls_operation *operation);
 
-/* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
+/* --- creating and leaving a group (group.c) ----------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
 ls_status ls_group_check_options(const ls_comm_options *options);
 
-/* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy takes it back. */
+/* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy frees it. */
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank);
 
 /* --- creation (shm_group.c, shm_handshake.c) ----------------------------------------------------------------------------------- */
@@ -195,20 +196,20 @@ ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, con
 extern const struct ls_transport ls_shm_transport;
 void ls_shm_leave(ls_comm *comm); /* its leave, which also ends the mirror */
 
-/* What a rank says of itself when it joins. */
+/* The data that a rank presents when it joins. */
 typedef struct ls_hello {
-    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
+    uint32_t magic, segment_nbytes; /* both differ between incompatible builds */
     int32_t rank, world_size;
     char allreduce[32]; /* the algorithm's name */
 } ls_hello;
 
 ls_hello ls_handshake_hello(const ls_comm *comm);
 
-/* What is wrong with another rank's, as a text; empty if nothing. */
+/* Compares another rank's hello with this rank's: writes the mismatch as text, empty if there is none. */
 void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity);
 
-/* The host's leader: makes the group's file, maps it, and hands it to the host's other ranks; a failure breaks the group
- * for those who have it. */
+/* The host's leader: creates the group's file, maps it, and passes it to the host's other ranks; a failure breaks the
+ * group for the ranks that have it. */
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
 
 /* The others: fetch the file from the leader and map it. */
@@ -222,16 +223,16 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
 const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY], const ls_announcement *what,
                                  bool numbered);
 
-/* ls_ranks_text of the group's ranks whose entry is true, by their names: the job's ranks. */
+/* ls_ranks_text of the group's ranks whose entry is true, as ranks of the job. */
 const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm);
 
 /* --- the flight record (flight_ring.c; flight_take.c) ----------------------------------------------------------------- */
 
-/* Once a rank has the group's memory, and before it goes. */
+/* Call when a rank has the group's memory, and before it leaves. */
 void ls_flight_join(ls_comm *comm);
 void ls_flight_leave(ls_comm *comm);
 
-/* Records an operation that is about to be enqueued; comm->ring is there. */
+/* Records an operation that is about to be enqueued; comm->ring exists. */
 ls_flight_mark ls_flight_record_operation(ls_comm *comm, const ls_announcement *what);
 
 static inline ls_flight_mark ls_flight_enqueue(ls_comm *comm, const ls_announcement *what) {
@@ -241,8 +242,8 @@ static inline ls_flight_mark ls_flight_enqueue(ls_comm *comm, const ls_announcem
 #define LS_FLIGHT_TIME_BITS 40
 #define LS_FLIGHT_CAPTURED_TIME (((uint64_t)1 << LS_FLIGHT_TIME_BITS) - 1)
 
-/* What has become of it, by the thread that runs it. Of small messages without a time, which takes longer than all else
- * that is recorded. */
+/* Records an operation's new state; called by the thread that runs it. Small messages get no time, since reading the
+ * clock takes longer than the rest of the record. */
 static inline void ls_flight_stamp(ls_flight_mark mark, enum ls_flight_stamp which, uint64_t time_ms) {
     if (mark.number > 0)
         atomic_store_explicit(&mark.entry->stamp[which], mark.number << LS_FLIGHT_TIME_BITS | time_ms,
@@ -260,10 +261,10 @@ static inline void ls_flight_end(ls_flight_mark mark, const ls_announcement *wha
     ls_flight_stamp(mark, LS_STAMP_DONE, ls_flight_time(what));
 }
 
-/* A rank that waits for others is alive. */
+/* Records that this rank, which waits for others, is alive. */
 void ls_flight_look(const ls_comm *comm);
 
-/* When a rank of the group last did, in ms of ls_coarse_now_ms; 0: never. */
+/* When a rank of the group last recorded that, in ms of ls_coarse_now_ms; 0: never. */
 int64_t ls_flight_looked_ms(const ls_comm *comm, int rank);
 
 /* False: it is empty, or being written. out->root is the group's rank; out->group is not filled. */
@@ -272,19 +273,19 @@ bool ls_flight_read_entry(const ls_flight_ring *ring, int entry, ls_flight_opera
 /* A rank's ring for the group `hash`, or NULL. */
 const ls_flight_ring *ls_flight_find_ring(const ls_flight_log *log, uint64_t hash);
 
-/* Copies the rings of all ranks. late[r]: rank r of the group is what the wait lacks. NULL, without a report: there is
- * nothing to tell, or no memory. */
+/* Copies the rings of all ranks. late[r]: the wait is for rank r of the group. NULL, without a report: nothing is
+ * recorded, or no memory. */
 ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const char *reason, const bool *late);
 
-/* Prints the table, writes the file if one is asked for, and frees the record. NULL is a no-op. */
+/* Prints the table, writes the file if one is requested, and frees the record. NULL is a no-op. */
 void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
-/* --- ways for GPU memory --------------------------------------------------------------------------------------------- */
+/* --- paths for GPU memory ----------------------------------------------------------------------------------------- */
 
 /* staged.c */
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device);
 
-/* What an operation moves on this rank: bytes read from `send` (or from `receive`, in place) and bytes written to
+/* The bytes that an operation moves on this rank: read from `send` (or from `receive`, in place) and written to
  * `receive`. */
 typedef struct ls_journey {
     size_t read_bytes, written_bytes;
@@ -298,16 +299,17 @@ ls_status ls_through_gpu_attach(ls_comm *comm);
 /* Whether an operation for this stream is on GPU memory (comm.c). */
 bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream);
 
-/* The way for a meta device, on which nothing moves (meta_group.c). */
+/* The path for a meta device, which moves nothing (meta_group.c). */
 void ls_meta_attach(ls_comm *comm, ls_device *device);
 
-/* Puts an operation on host memory on a stream: the group's own way (comm.c). */
+/* Enqueues an operation on host memory, without a path (comm.c). */
 ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream);
 
-/* For paths: the operation is done or, where the stream goes on by itself, enqueued. */
+/* Called by paths when the operation is done or, on an asynchronous stream, enqueued. */
 void ls_comm_count_operation(ls_comm *comm);
 
-/* Of this thread, for --debug-values (values.c): looks at each operation before it is recorded and enqueued. NULL: nothing does. */
+/* This thread's hook for --debug-values (values.c): checks each operation before it is recorded and enqueued. NULL:
+ * none. */
 extern _Thread_local ls_status (*ls_operation_check)(const ls_operation *operation);
 
 /* --- running operations ------------------------------------------------------------------------------------------- */
@@ -327,14 +329,15 @@ ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_send_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
-/* Whether what a message's sender (`out`) and its receiver announced match. LS_ERR_INVALID: reported, and the group is broken. */
+/* Compares the announcements of a message's sender (`out`) and its receiver. LS_ERR_INVALID if they differ: reported,
+ * and the group is broken. */
 ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const ls_announcement *in);
 
-/* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single
- * one. */
+/* Writes the operation's MEETING for the probes; called when the last rank has arrived. `algorithm` NULL: the operation
+ * has only one. */
 void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm);
 
-/* Adds to what ls_comm_traffic_read reports: so many messages, so many bytes in all of them together. */
+/* Adds to the counts of ls_comm_traffic_read: `messages` messages, `nbytes` bytes in all. */
 void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes);
 void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes);
 

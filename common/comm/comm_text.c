@@ -21,7 +21,7 @@ static bool reduces(int32_t kind) {
     return kind == LS_OPERATION_ALL_REDUCE || kind == LS_OPERATION_REDUCE || kind == LS_OPERATION_REDUCE_SCATTER;
 }
 
-/* The announcement comes from shared memory, so nothing in it is taken for granted. */
+/* The announcement comes from shared memory, so all its fields are checked. */
 const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY], const ls_announcement *what,
                                  bool numbered) {
     if (what->kind < 0 || what->kind >= LS_OPERATION_COUNT || what->dtype < 0 || what->dtype >= LS_DTYPE_COUNT ||

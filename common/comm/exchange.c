@@ -1,4 +1,4 @@
-/* exchange — moving the data of a collective operation (the idea is told in exchange.h).
+/* exchange — moves the data of a collective operation (exchange.h describes the idea).
  *   cost  : one round: 1 step, a copy in.  direct: 2 steps, no copy.  staged: 1 + slices steps, a copy in (and out, for
  *           results in place) that overlaps with nothing but stays in the cache: slices are 256 KiB per rank
  *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. A rank
@@ -11,7 +11,7 @@
 
 static bool publishes(const ls_announcement *what) { return what->offset != LS_OFFSET_NOTHING; }
 
-/* Brings columns first .. first + count of this rank's matrix to `packed`, a matrix of `count` columns. */
+/* Copies columns first .. first + count of this rank's matrix to `packed`, a matrix of `count` columns. */
 static void copy_in(const ls_exchange *x, char *packed, size_t first, size_t count) {
     const char *from = (const char *)x->buffer + first * x->element_nbytes;
     size_t nbytes = count * x->element_nbytes;
@@ -27,7 +27,7 @@ static void copy_out(const ls_exchange *x, const char *packed) {
         memcpy(to + part * x->count * x->element_nbytes, packed + part * nbytes, nbytes);
 }
 
-/* Columns of a slice, if staged: what fits into a staging buffer, cut at a cache line where that is possible. */
+/* Columns of a slice, if staged: as many as fit into a staging buffer, cut at a cache line where that is possible. */
 static size_t staged_columns(const ls_exchange *x) {
     size_t columns = LS_STAGE_BYTES / (x->parts * x->element_nbytes);
     size_t line = LS_CACHE_LINE_BYTES / x->element_nbytes;
@@ -36,7 +36,7 @@ static size_t staged_columns(const ls_exchange *x) {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Where a rank's message of a meeting in one round lies. */
+/* The place of a rank's message in a meeting of one round. */
 static char *message_of(const ls_exchange *x, int rank, uint64_t meeting) {
     ls_arrival *arrival = ls_segment_arrival(x->comm, LS_CHANNEL_STREAM, rank, meeting);
     bool fits = x->parts * x->count * x->element_nbytes <= sizeof arrival->brief;
@@ -70,7 +70,7 @@ static void look_at_slice(ls_exchange *x, uint64_t slice, size_t columns) {
     }
 }
 
-static bool anybody_staged(const ls_comm *comm) {
+static bool any_rank_staged(const ls_comm *comm) {
     for (int r = 0; r < comm->world_size; r++)
         if (ls_comm_announced(comm, LS_CHANNEL_STREAM, r)->offset == LS_OFFSET_STAGED) return true;
     return false;
@@ -79,7 +79,7 @@ static bool anybody_staged(const ls_comm *comm) {
 static ls_status run_slices(ls_exchange *x, const ls_announcement *what) {
     ls_comm *comm = x->comm;
     bool staged = what->offset == LS_OFFSET_STAGED;
-    size_t columns = anybody_staged(comm) ? staged_columns(x) : x->count;
+    size_t columns = any_rank_staged(comm) ? staged_columns(x) : x->count;
     for (uint64_t slice = 0; slice * columns < x->count; slice++) {
         size_t next = (slice + 1) * columns;
         if (staged && next < x->count)
@@ -98,7 +98,7 @@ ls_status ls_exchange_run(ls_exchange *x) {
     ls_announcement what = x->operation->what;
     char *view[LS_COMM_MAX_RANKS];
     size_t stride_bytes[LS_COMM_MAX_RANKS];
-    x->view = view; /* here, where nobody clears what a small group does not use */
+    x->view = view; /* not part of *x, so that entries which a small group does not use are not cleared */
     x->stride_bytes = stride_bytes;
     x->element_nbytes = ls_dtype_nbytes((ls_dtype)what.dtype);
     x->one_round = x->parts * x->count * x->element_nbytes <= x->one_round_bytes;

@@ -1,19 +1,19 @@
 /* One collective operation's data movement, common to all of them.
  *
  * Each rank publishes a buffer (or nothing): a matrix of `parts` rows of `count` elements (parts = world size where
- * each rank gets a row of its own, else 1). After all ranks have met, every rank sees every published buffer through
- * views and `run` reads them (and, for reductions in place, writes them).
- *   one round  small messages are copied into the control area before the meeting; run reads them there. One meeting in
- *              all, since the next operations use other buffers.
- *   in place   if all published buffers lie where all ranks see them (memory of ls_comm_alloc_shared; any memory, where
- *              the ranks are threads), run sees them where they lie, whole.
- *   in slices  otherwise the operation goes through in slices of columns. A rank whose buffer is not shared copies
- *              slice j + 1 into one staging buffer while slice j is worked on in the other. Shared buffers take part
- *              where they lie.
+ * each rank gets a row of its own, else 1). After a barrier every rank sees every published buffer through views, and
+ * `run` reads them (and, for reductions in place, writes them).
+ *   one round  small messages are copied into the control area before the barrier; run reads them there. One barrier
+ *              suffices, since the next operations use other buffers.
+ *   in place   if all ranks can access all published buffers (memory of ls_comm_alloc_shared; any memory if ranks are
+ *              threads), run accesses them directly, whole.
+ *   in slices  otherwise the operation proceeds in slices of columns. A rank whose buffer is not shared copies slice j
+ *              + 1 into one staging buffer while slice j is processed in the other. Shared buffers are accessed
+ *              directly.
  *
- * What `run` must keep: on entry all views are readable. A rank may touch other ranks' views until it returns; the
- * exchange then lets all ranks meet once more, after which views belong to their ranks again (not in one round, where
- * nobody may write to a view). Steps inside of run (ls_comm_step_done) end with ls_comm_steps_end on all ranks. */
+ * Rules for `run`: on entry all views are readable. A rank may access other ranks' views until it returns; then comes a
+ * second barrier, after which each rank owns its view again (not in one round, where no rank may write to a view).
+ * Steps inside of run (ls_comm_step_done) end with ls_comm_steps_end on all ranks. */
 #ifndef LS_COMM_EXCHANGE_H
 #define LS_COMM_EXCHANGE_H
 
@@ -23,13 +23,13 @@
 typedef struct ls_exchange {
     /* filled by the caller */
     const ls_operation *operation;
-    void *buffer; /* what this rank publishes; NULL: nothing */
+    void *buffer; /* the buffer that this rank publishes; NULL: none */
     size_t parts, count;
-    bool write_back; /* run leaves this rank's result in its view: bring it back to buffer */
+    bool write_back; /* run leaves this rank's result in its view: copy it back to buffer */
     size_t one_round_bytes;
     const char *algorithm; /* for the probes; NULL: the operation has a single one */
     ls_status (*run)(struct ls_exchange *exchange);
-    /* the slice at hand, for run */
+    /* the current slice, for run */
     ls_comm *comm;
     size_t element_nbytes;
     bool one_round;

@@ -1,10 +1,10 @@
-/* Flight records: the last operations of every rank of a job, kept for the moment in which it hangs.
+/* Flight records: the last operations of every rank of a job, kept to diagnose a hang.
  *
  * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight_ring.c). The
- * rings of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that a record
- * shows where a rank is in whichever group. A rank that breaks the group because of a time-out, a death, or ranks out
- * of step, copies the rings of all ranks into an ls_flight_record, prints ls_flight_table of it and, where the user
- * asked for it, writes it to a file.
+ * rings of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that one
+ * record shows a rank's position in all groups. A rank that breaks its group because of a timeout, a death, or ranks
+ * out of step copies the rings of all ranks into an ls_flight_record, prints its ls_flight_table and, if the user asked
+ * for it, writes it to a file.
  *
  * The file holds JSON lines, in this order; names and texts are those of the fields below:
  *
@@ -52,7 +52,7 @@
 typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
 #undef LS_OPERATION_ENUM
 
-/* Whether it is between two ranks. */
+/* Whether the operation is between two ranks. */
 static inline bool ls_operation_is_message(int kind) {
     return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV || kind == LS_OPERATION_SEND_RECV;
 }
@@ -62,14 +62,14 @@ enum {
     LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
     LS_FLIGHT_RANKS = 64,   /* of a job: LS_COMM_MAX_RANKS */
     LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
-    LS_FLIGHT_UNTIMED = 64, /* elements up to which an operation has no times, which would cost more than the rest */
-    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
+    LS_FLIGHT_UNTIMED = 64, /* elements; smaller operations get no times, which cost more than the rest */
+    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its zero byte */
     LS_FLIGHT_NAME = 48     /* of a group's name */
 };
 
-/* enqueued  the rank has called the operation; its stream has not come to it
+/* enqueued  the rank has called the operation; its stream has not reached it
  * started   its stream has reached it; an operation of NCCL was put on the GPU's stream
- * done      this rank has done its part, and may use its buffers. NCCL's are seen to be done when the rank waits
+ * done      this rank has done its part and may use its buffers. NCCL's operations become done when the rank waits
  * captured  into a graph, whose launches are not recorded */
 #define LS_FLIGHT_STATE_MAP(X)                                                                                         \
     X(ENQUEUED, "enqueued")                                                                                            \
@@ -77,9 +77,9 @@ enum {
     X(DONE, "done")                                                                                                    \
     X(CAPTURED, "captured")
 
-/* present  its process lives; it may be stopped
- * left     it has left the group in good order
- * died     its process has ended without that
+/* present  its process is alive; it may be stopped
+ * left     it has left the group normally
+ * died     its process ended without leaving
  * absent   it never joined */
 #define LS_FLIGHT_PRESENCE_MAP(X)                                                                                      \
     X(PRESENT, "present")                                                                                              \
@@ -102,10 +102,11 @@ typedef struct ls_flight_operation {
     uint64_t count;              /* elements; alloc_shared: bytes */
     int dtype, op;               /* an ls_dtype, an ls_reduce_op */
     int root;                    /* or peer: the job's rank; -1: none */
-    char label[LS_FLIGHT_LABEL]; /* what it is for: "bucket"; "": the caller did not say */
+    char label[LS_FLIGHT_LABEL]; /* ls_comm_label's text: "bucket"; "": none */
     int label_number;            /* 3; -1: none */
     ls_flight_state state;
-    /* When it came to these states, in ms of CLOCK_MONOTONIC, some ms exact; 0: not yet, or it is small. */
+    /* When it reached these states, in ms of CLOCK_MONOTONIC, accurate to some ms; 0: not yet, or too small to be
+     * timed. */
     int64_t enqueued_ms, started_ms, done_ms;
 } ls_flight_operation;
 
@@ -117,17 +118,17 @@ typedef struct ls_flight_group {
 typedef struct ls_flight_rank {
     int pid;
     ls_flight_presence presence;
-    bool late;         /* the failed wait lacks this rank */
-    int64_t looked_ms; /* when it last waited and looked for others, as it does 20 times a second; 0: never */
+    bool late;         /* the failed wait was for this rank */
+    int64_t looked_ms; /* when it last checked on others while waiting, which it does 20 times a second; 0: never */
     int count;         /* at most LS_FLIGHT_KEPT x LS_FLIGHT_GROUPS */
     ls_flight_operation *operations; /* ascending by number; the record's */
 } ls_flight_rank;
 
 typedef struct ls_flight_record {
     char program[64], backend[32];
-    int world_size, taken_by; /* the rank that noticed */
+    int world_size, taken_by; /* taken_by: the rank that detected the failure */
     int64_t taken_ms;
-    int group;       /* in which it noticed */
+    int group;       /* in which it detected it */
     char status[64]; /* ls_status_text */
     char reason[512];
     int group_count;
@@ -141,8 +142,8 @@ typedef struct ls_flight_record {
 /* Replaces `path` as a whole or not at all. */
 ls_status ls_flight_write(const ls_flight_record *record, const char *path);
 
-/* Reads a file. A file that is no flight record, of another version, cut short or damaged is LS_ERR_INVALID, after one
- * line with file and line. On failure *out is NULL. */
+/* Reads a file. LS_ERR_INVALID, after one line with file and line: not a flight record, another version, truncated or
+ * damaged. On failure *out is NULL. */
 ls_status ls_flight_read(ls_flight_record **out, const char *path);
 
 /* A record with room for so many ranks and groups, zero-filled; NULL without memory. */
@@ -151,45 +152,45 @@ void ls_flight_free(ls_flight_record *record); /* NULL is a no-op */
 
 /* --- comparing (flight_compare.c) ----------------------------------------------------------------------------------- */
 
-/* Where ranks of a group stopped doing the same. */
+/* The point at which ranks of a group diverged. */
 typedef struct ls_flight_difference {
     enum {
-        LS_FLIGHT_SAME,      /* nowhere, in what is kept */
+        LS_FLIGHT_SAME,      /* not within the recorded operations */
         LS_FLIGHT_DIFFERS,   /* `odd` ranks run `found`, the others `expected` */
-        LS_FLIGHT_UNMATCHED, /* `odd` has one rank, which has no match for the message `expected` of its peer */
-        LS_FLIGHT_MISSING,   /* `odd` ranks have not come to `expected`, in which others are, or are late in it */
-        LS_FLIGHT_UNKNOWN /* other ranks' rings no longer hold what `odd` ranks are in, or would call next; with an `expected`:
-                           * nor the ring of the one `odd` rank the other end of this message */
+        LS_FLIGHT_UNMATCHED, /* the one rank in `odd` has no match for its peer's message `expected` */
+        LS_FLIGHT_MISSING,   /* `odd` ranks have not reached `expected`, in which others are, or are late in it */
+        LS_FLIGHT_UNKNOWN    /* the record does not tell: see ls_flight_find_difference */
     } kind;
     int group;
-    const ls_flight_operation *expected, *found; /* in the record; found is NULL where nothing is */
+    const ls_flight_operation *expected, *found; /* in the record; found is NULL if there is none */
     bool odd[LS_FLIGHT_RANKS];                   /* the job's ranks */
 } ls_flight_difference;
 
-/* The first difference of a group. First collectives, in the order of their numbers: what most ranks run is expected, of two that as
- * many run what the lowest rank runs. If they do not differ, messages between two ranks: the one that explains most (as
- * ls_flight_find_cause has it), of equals that of the lowest rank, its oldest. If there is none, members who are missing;
- * then what is not known. */
+/* The first difference of a group. Compares collectives first, in the order of their numbers: the operation that most
+ * ranks run is expected; in a tie, the one of the lowest rank. If collectives agree, compares messages between two
+ * ranks: the one that explains most (see ls_flight_find_cause); in a tie, the oldest of the lowest rank. If there is
+ * none: missing ranks. Last, UNKNOWN: other ranks' rings no longer hold the current or next operation of the `odd`
+ * ranks; with `expected`, a message, the ring of the one `odd` rank no longer holds its other end. */
 ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, int group);
 
-/* Of all groups' first differences the one that most likely explains the others: ranks that run different operations
- * come before a rank that is awaited and itself in no operation, and that before one that waits elsewhere. Of equals the
- * one in the group in which the failure was noticed. */
+/* Of all groups' first differences, the one that most likely explains the others. Ranks that run different operations
+ * rank before an awaited rank that is in no operation, and that before one that waits elsewhere. In a tie, the group in
+ * which the failure was detected wins. */
 ls_flight_difference ls_flight_find_cause(const ls_flight_record *record);
 
-/* Whether two ranks' operations of one sequence number are alike: kind, count, dtype, reduction, root and label. */
+/* Whether two ranks' operations with the same sequence number match: kind, count, dtype, reduction, root and label. */
 bool ls_flight_is_same(const ls_flight_operation *a, const ls_flight_operation *b);
 
 /* The operation that a rank is in: the oldest that has started and is not done; else the oldest that is enqueued; else
- * NULL. An operation behind which a later one of the same group is done is done, too. */
+ * NULL. An operation is also done if a later one of the same group is done. */
 const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int rank);
 
-/* Whether the rank is in an operation and does not look for the others any more, which it waits for or holds up: it is
- * stopped, or busy for long. */
+/* Whether the rank is in an operation but no longer checks on the others: its process is stopped, or has been busy for
+ * long. */
 bool ls_flight_is_stuck(const ls_flight_record *record, int rank);
 
-/* When a rank came to the state in which an operation of its is, in ms; of a small operation the time of the last one
- * before it that has any; 0: none has. */
+/* When the rank's operation reached its present state, in ms; for a small operation, the time of the last timed one
+ * before it; 0: none. */
 int64_t ls_flight_since_ms(const ls_flight_record *record, int rank, const ls_flight_operation *operation);
 
 /* The rank's last operation, whatever its state; NULL: it has none. */
@@ -199,18 +200,18 @@ const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int ra
 
 enum { LS_FLIGHT_TEXT = 192, LS_FLIGHT_TABLE = 8192, LS_FLIGHT_HISTORY = 64 * 256 };
 
-/* "all_reduce"; "from", before a root or peer, or NULL. Both live for ever. */
+/* "all_reduce"; and "from", the word before a root or peer, or NULL. Both are static strings. */
 const char *ls_operation_name(int32_t kind);
 const char *ls_operation_preposition(int32_t kind);
 
-/* `before`, and "bucket 3"; "" without a label. Returns `text`. */
+/* `before` and the label, "bucket 3"; "" without a label. Returns `text`. */
 const char *ls_flight_label_text(char *text, size_t capacity, const char *before, const ls_flight_operation *operation);
 
 /* "#118 all_reduce of bucket 3". Returns `text`. */
 const char *ls_flight_operation_text(char text[LS_FLIGHT_TEXT], const ls_flight_operation *operation);
 
-/* The table: where they diverged, and where each rank is; ranks in the same place share a line. At most 20 lines, each
- * with its end. Returns `text`. */
+/* The table: the point of divergence and each rank's position; ranks at the same position share a line. At most 20
+ * lines, each ended by \n. Returns `text`. */
 const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *record);
 
 /* A line for each of a rank's last `count` operations, at most 64, the newest last. Returns `text`. */

@@ -1,9 +1,9 @@
-/* flight_compare — the first difference between the ranks of a group, from their flight records.
+/* flight_compare — finds the first difference between the ranks of a group in their flight records.
  *   idea  : operations of all ranks are numbered alike, so the first number under which two ranks have different
- *           operations is where their ways part: what differs later follows from that. The majority is taken to be right
- *   order : collectives before messages, and those before who is missing; numbers ascending; of as many ranks on either side the
- *           lowest rank is right
- *   fails : a ring reaches 64 operations back. An older difference is not found, but what follows from it is. Where the
+ *           operations is where they diverge: later differences follow from that. The majority is assumed to be right
+ *   order : collectives before messages, and messages before missing ranks; numbers ascending; if the ranks are evenly
+ *           divided, the lowest rank is right
+ *   fails : a ring reaches 64 operations back. An older difference is not found, but its consequences are. Where the
  *           other rings no longer hold a rank's place, the difference is unknown, and is reported so */
 #include <string.h>
 
@@ -33,8 +33,8 @@ static const ls_flight_operation *find_collective(const ls_flight_rank *r, int g
     return NULL;
 }
 
-/* NCCL's operations are seen to be done only by a rank that waits for one: what is done anywhere is not the place where
- * another rank hangs. */
+/* Only a rank that waits sees that an operation of NCCL is done: if one rank has seen it, another rank does not hang
+ * there. */
 static bool is_done_elsewhere(const ls_flight_record *record, const ls_flight_operation *o) {
     if (strcmp(record->backend, "nccl") != 0 || !is_collective(o)) return false;
     for (int r = 0; r < record->world_size; r++) {
@@ -74,8 +74,8 @@ int64_t ls_flight_since_ms(const ls_flight_record *record, int rank, const ls_fl
     return last_ms;
 }
 
-/* Within half of the time that it is in the operation it would have looked: machines may be busy. Over NCCL ranks go on
- * while a GPU waits. */
+/* A rank that waits would have polled within half of its time in the operation, even on a busy machine. With NCCL,
+ * ranks continue while a GPU waits. */
 bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
     enum { SHORTEST_MS = 300 };
     const ls_flight_rank *r = &record->ranks[rank];
@@ -86,7 +86,8 @@ bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
     return lasts_ms > SHORTEST_MS && record->taken_ms - alive_ms > lasts_ms / 2;
 }
 
-/* Whether a rank's ring no longer holds where it is in the group: it has wrapped, and the oldest that it holds has not started. */
+/* Whether a rank's ring no longer holds its current operation in the group: it has wrapped, and its oldest operation
+ * has not started. */
 static bool has_lost_place(const ls_flight_record *record, int rank, int group) {
     const ls_flight_rank *r = &record->ranks[rank];
     int kept = 0, oldest = -1;
@@ -95,7 +96,8 @@ static bool has_lost_place(const ls_flight_record *record, int rank, int group) 
     return kept == LS_FLIGHT_KEPT && !is_over(record, r, oldest) && r->operations[oldest].state == LS_FLIGHT_ENQUEUED;
 }
 
-/* The operation of the group that a rank waits in: the oldest that is not over. NULL: there is none, or its ring does not hold it. */
+/* The operation of the group in which a rank waits: the oldest that is not over. NULL: there is none, or its ring does
+ * not hold it. */
 static const ls_flight_operation *find_waiting(const ls_flight_record *record, int rank, int group) {
     const ls_flight_rank *r = &record->ranks[rank];
     if (has_lost_place(record, rank, group)) return NULL;
@@ -116,8 +118,8 @@ static int count_like(const ls_flight_record *record, const ls_flight_operation 
     return count;
 }
 
-/* The collectives of one number: whether they differ. Ranks whose rings do not hold the number are neither expected nor odd. Of several
- * that differ from what is expected, the lowest rank's is found, and all ranks that have the like are odd. */
+/* Whether the collectives of one number differ. Ranks whose rings do not hold the number are neither expected nor odd.
+ * If several differ from the expected one, the lowest rank's is reported, and all ranks with the same one are odd. */
 static bool compare_number(const ls_flight_record *record, int group, uint64_t sequence, ls_flight_difference *out) {
     for (int r = 0; r < record->world_size; r++) {
         const ls_flight_operation *o = find_collective(&record->ranks[r], group, sequence);
@@ -135,20 +137,21 @@ static bool compare_number(const ls_flight_record *record, int group, uint64_t s
 
 /* --- messages ------------------------------------------------------------------------------------------------------- */
 
-/* Messages are numbered 1, 2, ... in each direction of each pair of ranks, by both. The number that a rank's message has, of send_recv
- * what it sends. */
+/* Messages are numbered 1, 2, ... in each direction of each pair of ranks, by both. The number of a rank's message; for
+ * send_recv, of the message that it sends. */
 static uint64_t own_number(const ls_flight_operation *o) {
     return o->kind == LS_OPERATION_RECV ? o->received : o->sequence;
 }
 
-/* The number that the peer's message `p` with the rank of `o` has in the direction of `o`; 0: it goes the other way. */
+/* The number of the peer's message `p` to or from the rank of `o`, in the direction of `o`; 0: it has the other
+ * direction. */
 static uint64_t number_at_peer(const ls_flight_operation *o, const ls_flight_operation *p) {
     if (o->kind == LS_OPERATION_RECV) return p->kind == LS_OPERATION_RECV ? 0 : p->sequence;
     return p->kind == LS_OPERATION_SEND ? 0 : p->received;
 }
 
-/* The other end of a message, in the peer's ring; NULL: it is not there. *reaches_back: it would be there, if it had been called: the
- * ring has not wrapped, or holds an earlier one. */
+/* The other end of a message, in the peer's ring; NULL: not found. *reaches_back: if it had been called, it would be
+ * found: the ring has not wrapped, or holds an earlier message. */
 static const ls_flight_operation *find_other_end(const ls_flight_record *record, int rank, const ls_flight_operation *o,
                                                  bool *reaches_back) {
     const ls_flight_rank *peer = &record->ranks[o->root];
@@ -171,7 +174,7 @@ static bool fits(const ls_flight_operation *a, const ls_flight_operation *b) {
            (a->kind == LS_OPERATION_SEND_RECV) == (b->kind == LS_OPERATION_SEND_RECV);
 }
 
-/* A message whose other end has another count or type; or that the rank waits in, and that has none. */
+/* A message whose other end has a different count or type; or in which the rank waits, and which has no other end. */
 static ls_flight_difference compare_message(const ls_flight_record *record, int rank, const ls_flight_operation *o) {
     ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = o->group, .expected = o};
     if (!ls_operation_is_message((int)o->kind) || o->root < 0 || o->root >= record->world_size) return out;
@@ -184,7 +187,7 @@ static ls_flight_difference compare_message(const ls_flight_record *record, int 
     return out;
 }
 
-/* --- who is missing ------------------------------------------------------------------------------------------------- */
+/* --- missing ranks -------------------------------------------------------------------------------------------------- */
 
 static bool is_member(const ls_flight_record *record, int group, int rank) {
     const ls_flight_group *g = &record->groups[group];
@@ -205,7 +208,7 @@ static uint64_t last_number(const ls_flight_rank *r, int group) {
     return 0;
 }
 
-/* The number of the collective that a rank is in or before, or would call next. */
+/* The number of the collective that a rank is in, waits to begin, or would call next. */
 static uint64_t current_number(const ls_flight_record *record, int rank, int group) {
     const ls_flight_rank *r = &record->ranks[rank];
     for (int i = 0; i < r->count; i++)
@@ -214,20 +217,22 @@ static uint64_t current_number(const ls_flight_record *record, int rank, int gro
     return last_number(r, group) + 1;
 }
 
-/* What the rank that noticed waits in; NULL: it waits in another group, or its ring does not hold it. */
+/* The operation in which the rank that noticed the failure waits; NULL: it waits in another group, or its ring does not
+ * hold it. */
 static const ls_flight_operation *find_failed(const ls_flight_record *record, int group) {
     const ls_flight_operation *in = ls_flight_pending(record, record->taken_by);
     bool is_here = group == record->group && in && in->group == group;
     return is_here && !has_lost_place(record, record->taken_by, group) ? in : NULL;
 }
 
-/* Whether a rank has died or left, or the wait that failed was in this group and lacks it. */
+/* Whether a rank has died or left, or is missing from the failed wait, if that was in this group. */
 static bool is_lost(const ls_flight_record *record, int group, int rank) {
     const ls_flight_rank *r = &record->ranks[rank];
     return r->presence != LS_FLIGHT_PRESENT || (r->late && find_failed(record, group));
 }
 
-/* The newest collective that a rank waits in is expected. Members of the group that have not called it, or are lost, are missing. */
+/* The newest collective in which any rank waits is expected. Members of the group that have not called it, or are lost,
+ * are missing. */
 static ls_flight_difference find_missing(const ls_flight_record *record, int group) {
     ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = group};
     for (int r = 0; r < record->world_size; r++) {
@@ -243,7 +248,7 @@ static ls_flight_difference find_missing(const ls_flight_record *record, int gro
     return out;
 }
 
-/* Members that are lost to the message that the rank waits in that noticed. */
+/* Members that are lost to the message in which the noticing rank waits. */
 static ls_flight_difference find_lost(const ls_flight_record *record, int group) {
     ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = group, .expected = find_failed(record, group)};
     if (!out.expected || is_collective(out.expected)) return out;
@@ -254,8 +259,8 @@ static ls_flight_difference find_lost(const ls_flight_record *record, int group)
     return out;
 }
 
-/* Members of the group whose place is known, but older than all that another rank's ring still holds: what that rank called under
- * the same number is lost. */
+/* Members of the group whose place is known, but older than all operations in another rank's ring: that rank's
+ * operation of the same number is lost. */
 static ls_flight_difference find_unknown(const ls_flight_record *record, int group) {
     ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = group};
     for (int r = 0; r < record->world_size; r++) {
@@ -270,7 +275,7 @@ static ls_flight_difference find_unknown(const ls_flight_record *record, int gro
 
 /* --- the first difference ------------------------------------------------------------------------------------------- */
 
-/* How much a difference explains: most, if it does not follow from another one. */
+/* How much a difference explains: most if it does not follow from another one. */
 static int weight_of(const ls_flight_record *record, const ls_flight_difference *d) {
     enum { NOTHING, UNKNOWN, WAITS_ITSELF, WAITS_FOR_NOBODY, RUNS_ANOTHER };
     if (d->kind == LS_FLIGHT_SAME) return NOTHING;

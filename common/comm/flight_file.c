@@ -58,7 +58,7 @@ static void add_number(cJSON *object, const char *name, int64_t value) {
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
-/* Without memory for a line the file's writer never gets its end, and readers refuse the file. */
+/* Without memory for a line the file's end is never written, and readers refuse the file. */
 static void end_line(ls_file_writer *writer, cJSON *object) {
     char *text = cJSON_PrintUnformatted(object);
     if (text) ls_file_writer_put(writer, text, strlen(text));
@@ -143,16 +143,16 @@ struct reading {
     bool ended;
 };
 
-/* The member's place among `names`. */
+/* The index of the member's value in `names`. */
 static int read_choice(ls_json *json, const cJSON *object, const char *name, const char *const *names, int count) {
     const char *text = ls_json_text(json, object, name);
     for (int i = 0; i < count; i++)
         if (strcmp(text, names[i]) == 0) return i;
-    ls_json_refuse(json, cJSON_GetObjectItem(object, name), "\"%s\" is no %s of a flight record", text, name);
+    ls_json_refuse(json, cJSON_GetObjectItem(object, name), "\"%s\" is not a %s of a flight record", text, name);
     return 0;
 }
 
-/* It is going to be shown on a terminal, which it must not command. */
+/* The text will be printed on a terminal, so control characters are replaced. */
 static void read_text(ls_json *json, const cJSON *object, const char *name, char *to, size_t capacity) {
     snprintf(to, capacity, "%s", ls_json_text(json, object, name));
     for (char *c = to; *c; c++)
@@ -169,7 +169,7 @@ static void read_head(struct reading *reading, ls_json *json, const cJSON *line)
     if (ls_json_failed(json)) return;
     ls_flight_record *record = reading->record = ls_flight_create(world_size, GROUPS_MAX);
     if (!record) {
-        ls_json_refuse(json, line, "no memory for a flight record of %d ranks", world_size);
+        ls_json_refuse(json, line, "cannot allocate memory for a flight record of %d ranks", world_size);
         return;
     }
     read_text(json, line, "program", record->program, sizeof record->program);
@@ -183,7 +183,7 @@ static void read_head(struct reading *reading, ls_json *json, const cJSON *line)
 
 static void read_group(ls_flight_record *record, ls_json *json, const cJSON *line) {
     if (record->group_count == GROUPS_MAX) {
-        ls_json_refuse(json, line, "more than %d groups", GROUPS_MAX);
+        ls_json_refuse(json, line, "the flight record has too many groups; expected at most %d", GROUPS_MAX);
         return;
     }
     ls_flight_group *group = &record->groups[record->group_count++];
@@ -211,7 +211,7 @@ static void read_operation(ls_flight_record *record, ls_json *json, const cJSON 
     for (int i = 0; i < LS_REDUCE_OP_COUNT; i++) ops[i] = ls_reduce_op_name((ls_reduce_op)i);
     ls_flight_rank *rank = &record->ranks[ls_json_whole(json, line, "rank", 0, record->world_size - 1)];
     if (rank->count == RANK_MAX) {
-        ls_json_refuse(json, line, "a rank has more than %d operations; a ring holds no more", RANK_MAX);
+        ls_json_refuse(json, line, "a rank has too many operations; a ring holds at most %d", RANK_MAX);
         return;
     }
     uint64_t before = rank->count > 0 ? rank->operations[rank->count - 1].number : 0;
@@ -238,7 +238,7 @@ static void read_line(struct reading *reading, ls_json *json, const cJSON *line)
     if (strcmp(kind, "record") == 0 && !reading->record)
         read_head(reading, json, line);
     else if (!reading->record)
-        ls_json_refuse(json, line, "this is no flight record, which begins with {\"line\":\"record\"");
+        ls_json_refuse(json, line, "expected a flight record, which begins with {\"line\":\"record\"");
     else if (strcmp(kind, "group") == 0)
         read_group(reading->record, json, line);
     else if (strcmp(kind, "rank") == 0)
@@ -248,7 +248,7 @@ static void read_line(struct reading *reading, ls_json *json, const cJSON *line)
     else if (strcmp(kind, "end") == 0)
         reading->ended = true;
     else
-        ls_json_refuse(json, line, "\"%s\" is no line of a flight record", kind);
+        ls_json_refuse(json, line, "a flight record cannot have a line \"%s\"", kind);
 }
 
 static ls_status read_lines(struct reading *reading, const char *path, const char *text) {
@@ -263,10 +263,10 @@ static ls_status read_lines(struct reading *reading, const char *path, const cha
         if (failed) return LS_ERR_INVALID;
         text += nbytes + (text[nbytes] == '\n');
     }
-    if (!reading->record) return ls_fail(LS_ERR_INVALID, "%s is empty; it should be a flight record", path);
+    if (!reading->record) return ls_fail(LS_ERR_INVALID, "%s is empty; expected a flight record", path);
     if (!reading->ended || reading->ranks != reading->record->world_size ||
         reading->record->group >= reading->record->group_count)
-        return ls_fail(LS_ERR_INVALID, "%s: the flight record is cut short", path);
+        return ls_fail(LS_ERR_INVALID, "%s is truncated: the flight record has no last line", path);
     return LS_OK;
 }
 

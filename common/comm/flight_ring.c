@@ -1,14 +1,15 @@
 /* flight_ring — the ring in which each rank keeps its last operations, and comparing with the others' rings.
- *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring in
- *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
- *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
+ *   idea  : a rank writes each operation that it enqueues, with its start and end times, to a ring in memory that all
+ *           ranks see. A rank that has waited too long reads from the rings which ranks are missing and which run
+ *           another operation; NCCL reports neither. The memory lives as long as any rank, so the ring survives its
+ *           owner
  *   debug : --debug-collectives waits at each operation until all ranks have enqueued it, and compares before it runs
- *   cost  : ten stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
- *           no lock, no allocation, no system call. bench_comm --flight-cost measures it
- *   order : an entry's number is 0 while it is written, and a reader that finds another number afterwards than before
- *           does not use what it read. Operations of all groups are numbered together, so that their order shows. A
- *           rank that is further ahead than its ring reaches back is not compared
- *   fails : an operation that fails is never marked as done. Of launches of a graph nothing is known */
+ *   cost  : ten stores into a cache line that no other rank reads in normal operation, and one reading of the coarse
+ *           clock; no lock, no allocation, no system call. bench_comm --flight-cost measures it
+ *   order : an entry's number is 0 while it is written, and a reader that finds different numbers before and after
+ *           drops the entry. Operations of all groups are numbered together, which shows their order. A rank that is
+ *           further ahead than its ring reaches back is not compared
+ *   fails : an operation that fails is never marked as done. Launches of a graph are not recorded */
 #define _GNU_SOURCE
 #include <string.h>
 #include <time.h>
@@ -69,7 +70,7 @@ static void put_label(_Atomic uint64_t *label, const char *text) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) put(&label[i], words[i]);
 }
 
-/* Two threads that enqueue on two groups at once may get the same one. A locked instruction would wait for all stores
+/* Two threads that enqueue on two groups at once may get the same number. An atomic increment would wait for all stores
  * before it. */
 static uint64_t next_number(ls_flight_log *log) {
     uint64_t number = atomic_load_explicit(&log->enqueued, memory_order_relaxed) + 1;
@@ -105,7 +106,7 @@ const ls_flight_ring *ls_flight_find_ring(const ls_flight_log *log, uint64_t has
     return NULL;
 }
 
-/* Whether the stamp is this operation's; *time_ms is then its time. */
+/* Whether the stamp belongs to this operation; if so, *time_ms is its time. */
 static bool has_stamp(uint64_t stamp, uint64_t number, int64_t *time_ms) {
     if (stamp >> LS_FLIGHT_TIME_BITS != number << LS_FLIGHT_TIME_BITS >> LS_FLIGHT_TIME_BITS) return false;
     *time_ms = (int64_t)(stamp & LS_FLIGHT_CAPTURED_TIME);
@@ -145,7 +146,7 @@ bool ls_flight_read_entry(const ls_flight_ring *ring, int place, ls_flight_opera
 
 /* --- comparing ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a rank's operation is the one that meets `what`, which is `me`'s. */
+/* Whether a rank's operation matches `what`, rank `me`'s operation. */
 static bool meets(const ls_flight_operation *theirs, const ls_announcement *what, int me) {
     if (!ls_is_point_to_point(what))
         return theirs->kind <= LS_OPERATION_BARRIER && !ls_operation_is_message(theirs->kind) &&
@@ -155,7 +156,8 @@ static bool meets(const ls_flight_operation *theirs, const ls_announcement *what
     return theirs->kind != LS_OPERATION_SEND && theirs->received == what->sequence;
 }
 
-/* A rank's operation in a group that meets `what`, which is the group's rank `me`'s; false: it is not in its ring. */
+/* Finds the rank's operation that matches `what`, the operation of the group's rank `me`; false if the ring does not
+ * hold it. */
 static bool find_match(const ls_flight_ring *ring, const ls_announcement *what, int me, ls_flight_operation *out) {
     for (int i = 0; ring && i < LS_FLIGHT_KEPT; i++)
         if (ls_flight_read_entry(ring, i, out) && meets(out, what, me)) return true;
@@ -199,13 +201,13 @@ static ls_status break_different(ls_comm *comm, int rank, const ls_flight_operat
                                  const ls_flight_operation *mine) {
     char mine_text[LS_TEXT_CAPACITY], their_text[LS_TEXT_CAPACITY];
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                         "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
+                         "the ranks are out of step: rank %d runs %s, but rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
                          ls_job_rank(comm, rank), text_of(comm, their_text, theirs), ls_job_rank(comm, comm->rank),
                          text_of(comm, mine_text, mine));
 }
 
-/* What this rank has enqueued as `what`, with the label if that is still in the ring. */
+/* This rank's operation for `what`, with its label if that is still in the ring. */
 static ls_flight_operation own_operation(const ls_comm *comm, const ls_announcement *what) {
     for (int i = 0; i < LS_FLIGHT_KEPT; i++) {
         ls_flight_operation own;
@@ -230,7 +232,7 @@ ls_status ls_comm_compare_enqueued(ls_comm *comm, const ls_announcement *what, b
         if (missing[r] || !find_match(ring_of(comm, r), what, comm->rank, &theirs)) continue;
         if (fits(what, &theirs) && !comm->debug) continue;
         mine = own_operation(comm, what);
-        /* the two ends of a send_recv send different things */
+        /* the two ends of a send_recv send different messages */
         bool same_label = mine.kind == LS_OPERATION_SEND_RECV ||
                           (strcmp(theirs.label, mine.label) == 0 && theirs.label_number == mine.label_number);
         if (!fits(what, &theirs) || !same_label) return break_different(comm, r, &theirs, &mine);
@@ -264,7 +266,7 @@ static const ls_flight_ring *find_begun(const ls_comm *comm, const ls_flight_log
 }
 
 /* Whether a missing rank waits in another group for this rank, which waits for it here: both host threads wait, so it
- * will not come. */
+ * will not arrive. */
 static bool find_crossing(const ls_comm *comm, int rank, ls_flight_operation *theirs, ls_flight_group *group) {
     const ls_flight_ring *ring = find_begun(comm, log_of(comm, rank), theirs);
     ls_flight_operation mine;
@@ -289,8 +291,8 @@ static ls_status compare_order(ls_comm *comm, const ls_announcement *what, const
         if (mine.root >= 0) mine.root = ls_job_rank(comm, mine.root);
         if (theirs.root >= 0) theirs.root = group.first + theirs.root * group.stride;
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d begins %s in %s, rank %d begins %s in %s; all must "
-                             "enqueue the operations of all groups in the same order",
+                             "the ranks are out of step: rank %d begins %s in %s, but rank %d begins %s in %s; all "
+                             "must enqueue the operations of all groups in the same order",
                              ls_job_rank(comm, r), ls_flight_operation_text(their_text, &theirs), group.name,
                              ls_job_rank(comm, comm->rank), ls_flight_operation_text(mine_text, &mine), comm->name);
     }
@@ -311,7 +313,7 @@ static ls_status find_lost(ls_comm *comm, const ls_announcement *what, bool *los
     ls_status status = ls_comm_compare_enqueued(comm, what, missing);
     for (int r = 0; r < comm->world_size; r++) lost[r] = lost[r] && missing[r];
     if (status != LS_OK || !any_of(comm, lost)) return status;
-    status = ls_comm_check(comm, what); /* whoever left after a failure has said why before */
+    status = ls_comm_check(comm, what); /* a rank that left after a failure has reported it before */
     if (status != LS_OK) return status;
     return ls_comm_break(comm, LS_ERR_PEER, what, "%s %s", ls_comm_ranks_text(text, lost, comm),
                          died ? "died" : "left the group without taking part");
@@ -334,7 +336,7 @@ ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
         status = find_lost(comm, what, lost);
         if (status == LS_OK) status = compare_order(comm, what, missing);
         if (status == LS_OK && now_us - begin_us > comm->timeout_s * 1e6)
-            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
+            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not arrive within %g s",
                                    ls_comm_ranks_text(text, missing, comm), comm->timeout_s);
         if (status != LS_OK) return status;
     }

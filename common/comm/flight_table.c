@@ -1,4 +1,4 @@
-/* flight_table — a record as text: first where the ranks' ways parted, then where each of them is.
+/* flight_table — prints a record: first where the ranks diverged, then where each of them is.
  *
  *     rank 2 is at #118 broadcast of bn1 from rank 0, the others at #118 all_reduce of bucket 3
  *       ranks 0, 1, 3   in     #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s
@@ -15,7 +15,7 @@
 
 enum { ROWS = 16 }; /* of ranks in the same place; a screen */
 
-/* Text that ends where its room does. */
+/* Text, truncated at its capacity. */
 struct text {
     char *at;
     size_t left;
@@ -83,7 +83,7 @@ struct place {
     int64_t since_ms;
 };
 
-/* Whether a rank is in the operation in which it is awaited: then it has not come on. */
+/* Whether a rank is in the operation in which it is awaited: then it has not made progress. */
 static bool is_late_in(const ls_flight_record *record, int rank, const ls_flight_operation *in) {
     const ls_flight_operation *awaited = ls_flight_pending(record, record->taken_by);
     if (!record->ranks[rank].late || !awaited || awaited->group != in->group) return false;

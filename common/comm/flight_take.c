@@ -1,7 +1,7 @@
-/* flight_take — from the rings of a broken job to a record, a table and a file.
- *   idea  : the rank that breaks the group copies all rings before the others may know it, so that the record shows one
- *           moment: none of them has ended with the failure yet. It alone prints and writes. All rings lie in memory that
- *           it sees, so a file per rank would say the same W times
+/* flight_take — makes a record, a table and a file from the rings of a broken job.
+ *   idea  : the rank that breaks the group copies all rings before the others can see the failure, so that the record
+ *           is a snapshot: no rank has ended with the failure yet. Only this rank prints and writes. It sees the memory
+ *           of all rings, so a file per rank would contain the same data W times
  *   cost  : four kilobytes per rank and group, copied once
  *   fails : without memory for a copy there is no table; a file that cannot be written is reported, and the failure that
  *           the record is about stays the first */
@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 #include "common/comm/comm_internal.h"
 
-/* A pidfd is readable once its process has ended, whoever waits for it or has done so. */
+/* A pidfd is readable once its process has ended, whether or not another process has waited for it. */
 static bool has_died(pid_t pid) {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0) return errno == ESRCH;
@@ -28,7 +28,7 @@ static bool has_died(pid_t pid) {
     return ended;
 }
 
-/* Process numbers mean something on their own host only; there the mirror asks. */
+/* Process numbers are valid on their own host only; for other hosts, their mirrors check. */
 static ls_flight_presence presence_of(const ls_flight_log *log, bool is_here) {
     pid_t pid = (pid_t)atomic_load(&log->pid);
     int32_t left = atomic_load(&log->left);
@@ -37,7 +37,7 @@ static ls_flight_presence presence_of(const ls_flight_log *log, bool is_here) {
     return left == LS_DIED || (is_here && has_died(pid)) ? LS_FLIGHT_DIED : LS_FLIGHT_PRESENT;
 }
 
-/* The group's number in the record, which gets it if it is new; `hashes` are those of its groups. */
+/* The group's number in the record, to which a new group is added; `hashes` are those of its groups. */
 static int find_group(ls_flight_record *record, uint64_t *hashes, const ls_flight_ring *ring) {
     int g = 0;
     while (g < record->group_count && hashes[g] != ring->hash) g++;
@@ -81,7 +81,7 @@ static void describe(const ls_comm *comm, ls_flight_record *record, ls_status st
     record->taken_ms = ls_coarse_now_ms();
 }
 
-/* Ranks that do not agree on how to form a group have said how they differ. */
+/* Ranks that do not agree on how to form a group have already reported the difference. */
 static bool is_worth_telling(const ls_flight_rank *rank, bool hung) {
     bool any = false;
     for (int i = 0; i < rank->count; i++) any = any || hung || rank->operations[i].kind <= LS_OPERATION_BARRIER;

@@ -1,4 +1,4 @@
-/* group — what making and leaving a group have in common, whatever carries it. */
+/* group — creating and leaving a group: the part common to all transports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +10,25 @@
 
 ls_status ls_group_check_options(const ls_comm_options *options) {
     if (options->world_size < 1 || options->world_size > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "a group has 1 to %d ranks, not %d", LS_COMM_MAX_RANKS, options->world_size);
+        return ls_fail(LS_ERR_INVALID, "a group takes 1 to %d ranks, not %d", LS_COMM_MAX_RANKS, options->world_size);
     if (!(options->timeout_s > 0 && options->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
         return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
                        LS_COMM_LONGEST_TIMEOUT_S, options->timeout_s);
     int first = options->first, last = first + (options->world_size - 1) * (options->stride ? options->stride : 1);
     if (options->job && (first < 0 || last < first || last >= options->job->world_size))
-        return ls_fail(LS_ERR_INVALID, "a job of %d ranks has no group of %d from rank %d on, each %d further",
+        return ls_fail(LS_ERR_INVALID,
+                       "a job of %d ranks cannot have a group of %d that begins at rank %d with stride %d",
                        options->job->world_size, options->world_size, first, options->stride);
     if (!options->allreduce || ls_allreduce_find(options->allreduce)) return LS_OK;
     char names[256];
     ls_allreduce_names(names, sizeof names);
-    return ls_fail(LS_ERR_INVALID, "there is no all-reduce algorithm \"%s\"; choose from: %s", options->allreduce,
-                   names);
+    return ls_fail(LS_ERR_INVALID, "unknown all-reduce algorithm \"%s\"; choose from: %s", options->allreduce, names);
 }
 
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank) {
     ls_comm *comm = aligned_alloc(LS_CACHE_LINE_BYTES, sizeof *comm);
     if (!comm) {
-        ls_report_error("no memory for a process group");
+        ls_report_error("cannot allocate memory for a process group");
         return NULL;
     }
     memset(comm, 0, sizeof *comm);

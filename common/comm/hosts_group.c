@@ -1,10 +1,10 @@
 /* hosts_group — a group whose ranks are on several hosts.
  *   idea  : on each host its ranks share a control area, as on one machine (shm_group.c), and the hosts' areas are kept
- *           alike (mirror.h). So ranks meet, and find who is missing, in the same way. Regions of ls_comm_alloc_shared
- *           are memory of each rank alone. Operations on host memory are the carrier's; without one, those of one round,
- *           whose messages go along with the meeting
- *   cost  : a group of some of a job's ranks has a mirror of its own, as it has a control area of its own: a thread and a
- *           connection between each two of its hosts
+ *           alike (mirror.h). So ranks meet, and find missing ranks, in the same way. Regions of ls_comm_alloc_shared
+ *           are private memory of each rank. The carrier runs operations on host memory; without one, only those of one
+ *           round work, whose messages are sent with the meeting
+ *   cost  : a group of some of a job's ranks has a control area and a mirror of its own: a thread, and a connection
+ *           between each two of its hosts
  *   fails : see shm_group.c, mirror_connect.c and mirror.c */
 #include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
@@ -41,7 +41,7 @@ static ls_status run_in_one_round(const ls_operation *operation) {
     char text[LS_TEXT_CAPACITY];
     if (ls_is_one_round(operation)) return ls_run_in_shared_memory(operation);
     return ls_comm_break(operation->comm, LS_ERR_UNSUPPORTED, NULL,
-                         "%s: between hosts, host memory of more than %zu bytes, and messages between two ranks, need "
+                         "%s: between hosts, more than %zu bytes of host memory, and messages between two ranks, need "
                          "--backend mpi or NCCL",
                          ls_announcement_text(operation->comm, text, &operation->what, true), LS_EAGER_BYTES);
 }
@@ -62,6 +62,6 @@ ls_status ls_comm_create_hosts(ls_comm **out, const ls_comm_options *options, co
     bool is_here = is_on_one_host(host, first, stride, options->world_size);
     if (is_here) return ls_group_join(out, &ls_shm_transport, options, job_is_here ? carrier : NULL);
     ls_comm_options over_hosts = *options;
-    if (!carrier) over_hosts.allreduce = "direct"; /* the one that has one round */
+    if (!carrier) over_hosts.allreduce = "direct"; /* the only one with one round */
     return ls_group_join(out, &transport, &over_hosts, carrier ? carrier : &ls_one_round_carrier);
 }

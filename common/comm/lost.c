@@ -1,8 +1,8 @@
-/* lost — who has died, has left, or is heard of no more.
- *   idea  : the kernel says which processes of this host have ended (pidfds), this host's mirror what the other hosts say
- *           of theirs (mirror.h); a rank that leaves says so in its slot. Ranks of another host are heard of through its
- *           leader, and through this host's
- *   cost  : a system call for all ranks, by those only that have waited for a patrol interval
+/* lost — which ranks have died, left, or fallen silent.
+ *   idea  : the kernel reports which processes of this host have ended (pidfds), this host's mirror receives the same
+ *           from the other hosts (mirror.h); a rank that leaves marks its slot. News of another host's ranks is passed
+ *           on by its leader and this host's
+ *   cost  : a system call for all ranks, made only by ranks that have waited for a patrol interval
  *   fails : where the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,31 +14,31 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-#define LS_SILENT_MS 1000 /* a host's heartbeat is as late as that */
+#define LS_SILENT_MS 1000 /* a host whose heartbeat is later is silent */
 
 void ls_comm_watch_peers(ls_comm *comm) {
     for (int r = 0; r < comm->world_size; r++) {
         pid_t pid = (pid_t)atomic_load(&comm->segment->slot[r].pid);
         if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0 || !ls_is_on_this_host(comm, r)) continue;
-        /* Where the kernel has no pidfds, deaths show as missed deadlines. */
+        /* Without pidfds in the kernel, deaths show as missed deadlines. */
         comm->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
         if (comm->pidfd[r] < 0 && errno == ESRCH) atomic_store(&comm->segment->slot[r].left, LS_DIED);
     }
 }
 
-/* Asks the kernel once for all missing ranks. */
+/* Queries the kernel once for all missing ranks. */
 static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
     struct pollfd processes[LS_COMM_MAX_RANKS];
     for (int r = 0; r < comm->world_size; r++)
-        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not asked */
+        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not queried */
     (void)poll(processes, (nfds_t)comm->world_size, 0);
     for (int r = 0; r < comm->world_size; r++)
         dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
 }
 
-/* A rank that is cut off will not come because of its host's leader; and nothing comes from other hosts where this
- * host's is gone. */
-static void ask_leaders(const ls_comm *comm, bool *missing) {
+/* A rank that is cut off is missing because of its host's leader; and if this host's leader is gone, no news arrives
+ * from other hosts. */
+static void replace_by_leaders(const ls_comm *comm, bool *missing) {
     for (int r = 0; r < comm->world_size; r++) {
         if (!missing[r] || ls_is_on_this_host(comm, r)) continue;
         missing[comm->leader] = true;
@@ -48,11 +48,11 @@ static void ask_leaders(const ls_comm *comm, bool *missing) {
     }
 }
 
-/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and
- * those who left in good order are not named with them. */
+/* Reduces `missing` to the ranks that will never arrive; returns whether there are any. If some died, they are the
+ * reason, and ranks that left in good order are not named. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
-    if (comm->transport->over_hosts) ask_leaders(comm, missing);
+    if (comm->transport->over_hosts) replace_by_leaders(comm, missing);
     find_dead(comm, missing, dead);
     *died = false;
     for (int r = 0; r < comm->world_size; r++) {

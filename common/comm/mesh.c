@@ -1,10 +1,11 @@
 /* mesh — the groups of a job's axes.
  *   idea  : on each axis the ranks of a group are a first one and others at equal distances (the stride), the product of
- *           the sizes of the axes inside. So two numbers name a group's ranks, and a group of the axis knows how to call
- *           its ranks in messages. Each axis' group is a part of the job's (comm.h): it has memory, keys and numbers of
- *           its own, and the job's word on whether it is broken
- *   cost  : four groups; of size 1 they are an endpoint without memory
- *   fails : a rank that cannot form one of its groups breaks the job's, so that those who wait for it elsewhere end */
+ *           the sizes of the axes inside. So two numbers define a group's ranks, and messages can name them by their
+ *           ranks in the job. Each axis' group is a part of the job's (comm.h): it has memory, keys and numbers of its
+ *           own, but shares the job's broken state
+ *   cost  : four groups; a group of size 1 is an endpoint without memory
+ *   fails : a rank that cannot form one of its groups breaks the job's, so that ranks that wait for it in other groups
+ *           fail, too */
 #include "common/comm/mesh.h"
 
 #include <stdio.h>
@@ -23,12 +24,12 @@ static int ranks_of(const int sizes[LS_MESH_AXES]) {
 static ls_status check(const int sizes[LS_MESH_AXES], const ls_comm_options *options) {
     int ranks = ranks_of(sizes);
     if (ranks > 0 && ranks == options->world_size && options->rank >= 0 && options->rank < ranks) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "rank %d of %d has no place in a mesh of %d x %d x %d (tensor x data x pipeline)",
+    return ls_fail(LS_ERR_INVALID, "rank %d of %d does not fit a mesh of %d x %d x %d (tensor x data x pipeline)",
                    options->rank, options->world_size, sizes[LS_MESH_TENSOR], sizes[LS_MESH_DATA],
                    sizes[LS_MESH_PIPELINE]);
 }
 
-/* The options of a job's rank for its group on an axis. */
+/* The options for the group of a job's rank on an axis. */
 static ls_comm_options options_on(ls_mesh_axis axis, const ls_comm *job, int rank, const int sizes[LS_MESH_AXES],
                                   const ls_comm_options *options, char name[LS_MESH_NAME_CAPACITY]) {
     static const char *const names[] = {"tensor", "data", "pipeline"};
@@ -55,7 +56,7 @@ static ls_status create(ls_comm **out, const ls_comm_options *options, ls_device
     return meta ? ls_comm_create_meta(out, options, meta) : ls_comm_create_hosts(out, options, carrier);
 }
 
-/* `meta`: NULL for groups of other ranks than this one. */
+/* `meta`: the device of a meta group; NULL for a group of all its ranks. */
 static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
                             ls_device *meta, const struct ls_carrier *carrier) {
     *out = (ls_mesh){0};
@@ -67,7 +68,7 @@ static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const l
         status = create(&out->axis[a], &of_axis, meta, carrier);
     }
     if (status == LS_OK) return LS_OK;
-    if (out->job) (void)ls_comm_abort(out->job, "it could not form its groups of the mesh");
+    if (out->job) (void)ls_comm_abort(out->job, "the rank could not form its groups of the mesh");
     ls_mesh_destroy(out);
     return status;
 }
@@ -92,7 +93,7 @@ static ls_status create_threads_on(ls_mesh_axis axis, ls_mesh *out, int first, c
     ls_comm *endpoints[LS_COMM_MAX_RANKS];
     char name[LS_MESH_NAME_CAPACITY];
     ls_comm_options of_axis = options_on(axis, out[first].job, first, sizes, options, name);
-    if (of_axis.rank > 0) return LS_OK; /* it is not the first */
+    if (of_axis.rank > 0) return LS_OK; /* not the group's first rank */
     ls_status status = ls_comm_create_threads(endpoints, &of_axis);
     for (int r = 0; r < sizes[axis]; r++) out[first + r * of_axis.stride].axis[axis] = endpoints[r];
     return status;

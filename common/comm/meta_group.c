@@ -1,10 +1,10 @@
-/* meta_group — a group of which one rank exists: the others are taken to do what it does.
- *   idea  : a recorded job is symmetric, so one rank says it all. Its operations are checked, numbered, enqueued and
- *           counted as those of any group, and move nothing. What ranks tell each other through the host's memory
- *           (shapes, counts, clocks) comes back as if all had said the same
- *   cost  : an operation is a launch. Messages and bytes are counted by the formulas that the real operations keep to:
- *           of all_reduce by its algorithm's (allreduce.h), of the others by collectives.c's, each as if in one slice;
- *           a send or a receive is one message
+/* meta_group — a group in which one rank exists, and the others are assumed to do the same.
+ *   idea  : a recorded job is symmetric, so one rank is enough. Its operations are checked, numbered, enqueued and
+ *           counted as in any group, but move no data. The values that ranks exchange through host memory (shapes,
+ *           counts, clocks) are returned as if all ranks had sent the same
+ *   cost  : an operation is a launch. Messages and bytes are counted by the formulas of the real operations: for
+ *           all_reduce its algorithm's (allreduce.h), for the others those of collectives.c, each as if in one slice; a
+ *           send or a receive is one message
  *   order : an operation on the host's memory is done when the call returns */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/wait.h"
 
-/* --- what the ranks say to each other ----------------------------------------------------------------------------- */
+/* --- values that the ranks exchange ------------------------------------------------------------------------------- */
 
 static size_t message_nbytes(const ls_operation *operation) {
     return operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
@@ -22,7 +22,7 @@ static size_t message_nbytes(const ls_operation *operation) {
 static ls_status reduce_the_same(const ls_operation *operation) {
     const void *inputs[LS_COMM_MAX_RANKS];
     void *output = operation->receive, *said = malloc(message_nbytes(operation) + 1);
-    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "no memory for what all ranks say");
+    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the contributions of all ranks");
     memcpy(said, output, message_nbytes(operation));
     for (int r = 0; r < operation->comm->world_size; r++) inputs[r] = said;
     ls_reduce_inputs(&output, 1, inputs, operation->comm->world_size, operation->what.count,
@@ -46,7 +46,8 @@ static ls_status gather_the_same(const ls_operation *operation) {
     return LS_OK;
 }
 
-/* Of a scatter's root its own part, of a send_recv what this rank sends: the peer is taken to send the same. */
+/* On a scatter's root, copies its own part; in a send_recv, the data that this rank sends: the peer is assumed to send
+ * the same. */
 static ls_status take_the_same(const ls_operation *operation) {
     size_t nbytes = message_nbytes(operation), rank = (size_t)operation->comm->rank;
     bool scatters = operation->what.kind == LS_OPERATION_SCATTER;
@@ -55,8 +56,8 @@ static ls_status take_the_same(const ls_operation *operation) {
     return LS_OK;
 }
 
-/* What an operation on the host's memory leaves there. Of a broadcast, a receive, and a scatter that another rank is the
- * root of, it is what was there. */
+/* Writes the result of an operation on host memory. A broadcast, a receive, and a scatter with another root leave the
+ * buffer unchanged. */
 static ls_status agree(const ls_operation *operation) {
     const ls_comm *comm = operation->comm;
     if (operation->what.count == 0 || ls_device_is_gpu_memory(comm->device, operation->receive)) return LS_OK;
@@ -110,9 +111,9 @@ static void count(const ls_operation *operation) {
     }
 }
 
-/* --- the way of operations ---------------------------------------------------------------------------------------- */
+/* --- the path of operations --------------------------------------------------------------------------------------- */
 
-/* What the stream calls in place of the operation. */
+/* The stream calls this in place of the operation. */
 static ls_status meet(const void *arguments) {
     const ls_operation *operation = arguments;
     ls_comm *comm = operation->comm;
@@ -150,7 +151,7 @@ void ls_meta_attach(ls_comm *comm, ls_device *device) {
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-/* Regions are the attached device's memory, and there is nobody to leave. */
+/* Regions are the attached device's memory, and there are no other ranks. */
 static ls_status fill_nothing(ls_comm *comm, ls_region *region) {
     (void)comm, (void)region;
     return LS_OK;

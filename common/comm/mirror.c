@@ -1,16 +1,16 @@
 /* mirror — the thread that keeps a host's control area and those of the other hosts alike (mirror.h).
- *   idea  : it sleeps until a rank of this host arrives at a step (an eventfd that all of them have), another host sends
- *           records, a process of this host ends, or a heartbeat is due; then it sends what is new and applies what it
- *           received. Each pair of hosts has a connection, so nothing is passed on
- *   cost  : to a step of all ranks two wake-ups and the way through TCP: some tens of microseconds above the network's
+ *   idea  : it sleeps until a rank of this host arrives at a step (an eventfd that all of them have), another host
+ *           sends records, a process of this host ends, or a heartbeat is due; then it sends changes and applies the
+ *           records that it received. Each pair of hosts has a connection, so no record is forwarded
+ *   cost  : for a step of all ranks, two wake-ups and a message over TCP: some tens of microseconds above the network's
  *           latency. A megabyte or so of memory; ten small packets a second to each host
- *   fails : a process of this host that ends is marked as dead in its slot, which the others get. A connection that ends,
- *           though its leader has not left, says that it has died; what becomes of its host's other ranks is not known
- *           then, so whoever waits for one of them names the leader (ls_comm_only_lost). A host that does not acknowledge
- *           what was sent for some seconds (TCP_USER_TIMEOUT) is unreachable, and the mirror itself breaks the group. One
- *           that acknowledges and says nothing has a leader that is stopped: at the deadline that is blamed, and not its
- *           host's ranks, of which nothing is heard (ls_comm_find_silent). A host that receives too slowly gets flight
- *           records later */
+ *   fails : a process of this host that ends is marked as dead in its slot, which is sent to the other hosts. If a
+ *           connection ends although its leader has not left, the leader has died; the state of its host's other ranks
+ *           is then unknown, so a rank that waits for one of them names the leader (ls_comm_only_lost). A host that
+ *           does not acknowledge data for some seconds (TCP_USER_TIMEOUT) is unreachable, and the mirror itself breaks
+ *           the group. A host that acknowledges but sends nothing has a stopped leader: at the deadline the leader is
+ *           blamed, not its host's ranks, of which no news arrives (ls_comm_find_silent). A host that receives too
+ *           slowly gets flight records later */
 #define _GNU_SOURCE
 #include "common/comm/mirror.h"
 
@@ -29,10 +29,10 @@
 #include "common/comm/wait.h"
 
 #define LS_LINGER_US 5e6          /* for the host's other ranks, when the leader leaves */
-#define LS_LAST_WORDS_US 2e6      /* for what was sent last to arrive */
+#define LS_LAST_WORDS_US 2e6      /* for the last data to arrive */
 #define LS_SLOW_BYTES (64u << 10) /* waiting to be sent: flight records wait, too */
 
-/* --- what has become of a host -------------------------------------------------------------------------------------- */
+/* --- the state of a host -------------------------------------------------------------------------------------------- */
 
 static void close_host(ls_mirror_host *host) {
     if (host->fd >= 0) close(host->fd);
@@ -40,8 +40,8 @@ static void close_host(ls_mirror_host *host) {
     host->in.used = host->out.used = 0;
 }
 
-/* Its ranks are as they were last seen (those that left in good order have), and nothing more is heard of them; `leader`
- * is what has become of its leader otherwise. */
+/* The host's ranks keep their last known state (those that left in good order have left), and no more news of them
+ * arrives. `leader` is the new state of its leader, unless it has left. */
 static void cut_off(struct ls_mirror *m, ls_mirror_host *host, ls_presence leader) {
     ls_comm *comm = m->comm;
     for (int r = 0; r < comm->world_size; r++) {
@@ -54,7 +54,7 @@ static void cut_off(struct ls_mirror *m, ls_mirror_host *host, ls_presence leade
     close_host(host);
 }
 
-/* The group cannot go on without it, and only this thread knows why. */
+/* The group cannot continue without the host, and only this thread knows why. */
 static void give_up(struct ls_mirror *m, ls_mirror_host *host, const char *why) {
     char ranks[LS_RANKS_TEXT_CAPACITY], reason[LS_REASON_CAPACITY];
     snprintf(reason, sizeof reason, "the host with %s (%s) %s", ls_comm_ranks_text(ranks, host->ranks, m->comm),
@@ -75,13 +75,13 @@ static void connection_failed(struct ls_mirror *m, ls_mirror_host *host, int err
     give_up(m, host, why);
 }
 
-static void note_life(const ls_comm *comm, int leader) {
+static void record_heartbeat(const ls_comm *comm, int leader) {
     atomic_store(&comm->segment->heard_ms[leader], ls_coarse_now_ms());
 }
 
 /* --- sending and receiving ---------------------------------------------------------------------------------------- */
 
-/* Receiving says why a connection has ended. */
+/* Errors are ignored: receiving finds out why a connection has ended. */
 static void send_to(ls_mirror_host *host) {
     while (host->fd >= 0 && host->out.used > 0) {
         ssize_t sent = send(host->fd, host->out.at, host->out.used, MSG_NOSIGNAL);
@@ -101,7 +101,7 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
             connection_failed(m, host, got == 0 ? 0 : errno);
             return;
         }
-        note_life(m->comm, host->leader);
+        record_heartbeat(m->comm, host->leader);
         ls_bytes_add(&host->in, buffer, (size_t)got);
         if (!ls_mirror_apply(m, host)) {
             give_up(m, host, host->in.failed ? "sent more than this rank has memory for" : "sent a malformed record");
@@ -110,8 +110,8 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
     }
 }
 
-/* Sends to all what is new. A heartbeat goes with everything else that is kept alike. */
-static void tell(struct ls_mirror *m, bool beat) {
+/* Sends all changes to all hosts; with `beat`, also a heartbeat and all else that is mirrored. */
+static void send_new_records(struct ls_mirror *m, bool beat) {
     size_t most = 0;
     for (int h = 0; h < m->host_count; h++) most = m->hosts[h].out.used > most ? m->hosts[h].out.used : most;
     ls_mirror_collect(m, (beat || m->comm->debug) && most < LS_SLOW_BYTES);
@@ -120,7 +120,7 @@ static void tell(struct ls_mirror *m, bool beat) {
         ls_mirror_host *host = &m->hosts[h];
         if (host->fd >= 0) ls_bytes_add(&host->out, m->batch.at, m->batch.used);
         if (host->fd >= 0 && (host->out.failed || m->batch.failed))
-            give_up(m, host, "gets no more records: this rank is out of memory");
+            give_up(m, host, "cannot get more records: this rank is out of memory");
         send_to(host);
     }
     m->batch.used = 0;
@@ -157,7 +157,7 @@ static void sleep_until(struct ls_mirror *m, double until_us) {
     (void)poll(files, (nfds_t)(1 + m->host_count + comm->world_size), left_us > 0 ? (int)(left_us / 1e3) + 1 : 0);
     eventfd_t kicks;
     if (files[0].revents) (void)eventfd_read(comm->kick_fd, &kicks);
-    atomic_store(&comm->segment->kicked, 0); /* from now on a rank kicks again, and what it wrote before is seen */
+    atomic_store(&comm->segment->kicked, 0); /* from now on ranks kick again; their earlier writes are visible */
     find_ended(m, processes);
     for (int h = 0; h < m->host_count; h++) {
         receive_from(m, &m->hosts[h]);
@@ -174,8 +174,8 @@ static bool is_needed(const struct ls_mirror *m) {
     return needed && !ls_comm_is_broken(comm) && atomic_load(&comm->failure) == LS_OK;
 }
 
-/* Until all hosts have what was sent: closing a socket earlier might throw it away. */
-static void say_good_bye(struct ls_mirror *m) {
+/* Waits until all hosts have received all data: closing a socket earlier might discard some. */
+static void flush_connections(struct ls_mirror *m) {
     double until_us = ls_now_us() + LS_LAST_WORDS_US;
     ls_mirror_collect(m, true);
     for (int h = 0; h < m->host_count; h++)
@@ -200,14 +200,14 @@ static void *run(void *context) {
         double now_us = ls_now_us();
         bool beat = now_us >= beat_us;
         if (beat) beat_us = now_us + LS_MIRROR_BEAT_US;
-        tell(m, beat);
-        note_life(m->comm, m->comm->rank);
+        send_new_records(m, beat);
+        record_heartbeat(m->comm, m->comm->rank);
         bool stops = atomic_load(&m->stops);
         if (stops && leave_us <= 0) leave_us = now_us + LS_LINGER_US;
         if (stops && (now_us >= leave_us || !is_needed(m))) break;
         sleep_until(m, stops ? now_us + 1e4 : beat_us);
     }
-    say_good_bye(m);
+    flush_connections(m);
     return NULL;
 }
 

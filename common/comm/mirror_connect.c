@@ -1,12 +1,12 @@
-/* mirror_connect — how the leaders of a group's hosts find each other.
+/* mirror_connect — connects the leaders of a group's hosts.
  *   idea  : each leader listens on its host's address, at a port of its own, and publishes both, with a random word, in
- *           the bootstrap store. It connects to the leaders of lower ranks and accepts those of higher ranks. Both sides
- *           of a connection greet with the other's word, which only ranks of this job can know
- *   order : a host waits for hosts of higher rank only when it has joined all lower ones, so the lowest that has not joined
- *           is always served
+ *           the bootstrap store. It connects to the leaders of lower ranks and accepts those of higher ranks. Both
+ *           sides of a connection send the other's word as a greeting, which only ranks of this job can know
+ *   order : a host accepts hosts of higher rank only after it has connected to all lower ones, so the lowest that is
+ *           not connected is always served
  *   cost  : a connection between each two hosts, once per group
- *   fails : all ends at the deadline. A host that did not come, refuses, or does not answer is named with its ranks and
- *           address, and so is what to set. Strangers are dropped */
+ *   fails : every wait ends at the deadline. A host that did not connect, refuses, or does not answer is named with its
+ *           ranks and address, and with the variable to set. Connections from outside the job are dropped */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,13 +24,13 @@
 #include "common/comm/mirror.h"
 #include "common/comm/wait.h"
 
-#define LS_WORD_BYTES 33       /* 32 hexadecimal digits and the end */
-#define LS_LOOK_AGAIN_US 5e4   /* whether the group may still form, where that is known */
-#define LS_GREETING_US 2e6     /* for one who connects to say who it is */
+#define LS_WORD_BYTES 33       /* 32 hexadecimal digits and a zero byte */
+#define LS_LOOK_AGAIN_US 5e4   /* interval of checks that the group may still form */
+#define LS_GREETING_US 2e6     /* for the greeting of a new connection */
 #define LS_UNREACHABLE_MS 5000 /* without an acknowledgement; half the deadline, if that is shorter */
 #define LS_WHICH_NETWORK "set LS_SOCKET_IFNAME to the interface of the network (on rank 0's host: MASTER_ADDR)"
 
-/* What a leader publishes. */
+/* The data that a leader publishes. */
 struct card {
     ls_hello hello;
     char address[16], word[LS_WORD_BYTES];
@@ -77,7 +77,7 @@ static ls_status listen_here(struct joining *j) {
     if (inet_pton(AF_INET, mine->address, &address.sin_addr) != 1)
         return ls_comm_break(
             j->comm, LS_ERR_INVALID, NULL,
-            "rank %d: \"%s\" is no IPv4 address by which other hosts reach this one; " LS_WHICH_NETWORK,
+            "rank %d: \"%s\" is not an IPv4 address by which other hosts can reach this one; " LS_WHICH_NETWORK,
             ls_job_rank(j->comm, j->comm->rank), mine->address);
     if (ls_secret_make(mine->word, sizeof mine->word - 1) != LS_OK) return LS_ERR_SYSTEM;
     j->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -96,7 +96,7 @@ static ls_status publish(const struct joining *j) {
     key_of(key, sizeof key, j, j->comm->rank);
     const ls_bootstrap *bootstrap = j->options->bootstrap;
     ls_status status = bootstrap->set(bootstrap->context, key, &j->mine, sizeof j->mine);
-    if (status != LS_OK) (void)ls_comm_abort(j->comm, "it cannot store its host's address");
+    if (status != LS_OK) (void)ls_comm_abort(j->comm, "the rank cannot store its host's address");
     return status;
 }
 
@@ -126,7 +126,7 @@ static bool send_greeting(const struct joining *j, int fd, const struct card *to
     return send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) == (ssize_t)sizeof greeting;
 }
 
-/* False: nothing, or nothing that one of this job would say, within `wait_us`. */
+/* False if no valid greeting of this job arrives within `wait_us`. */
 static bool receive_greeting(const struct joining *j, int fd, double wait_us, struct greeting *greeting) {
     struct pollfd file = {.fd = fd, .events = POLLIN};
     double until_us = ls_now_us() + wait_us;
@@ -143,7 +143,8 @@ static bool receive_greeting(const struct joining *j, int fd, double wait_us, st
     return ls_secret_equal(greeting->word, j->mine.word, sizeof j->mine.word);
 }
 
-static void keep(const struct joining *j, ls_mirror_host *host, int fd, const struct card *card, int64_t clock_ms) {
+static void accept_host(const struct joining *j, ls_mirror_host *host, int fd, const struct card *card,
+                        int64_t clock_ms) {
     int on = 1, unreachable_ms = LS_UNREACHABLE_MS;
     if (j->comm->timeout_s * 500 < unreachable_ms) unreachable_ms = (int)(j->comm->timeout_s * 500) + 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -157,7 +158,7 @@ static void keep(const struct joining *j, ls_mirror_host *host, int fd, const st
 
 /* --- to the hosts of lower ranks ------------------------------------------------------------------------------------ */
 
-/* 0, or the errno of why not. */
+/* 0, or an errno. */
 static int try_connect(const struct joining *j, int fd, const struct card *card) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)card->port)};
     struct pollfd file = {.fd = fd, .events = POLLOUT};
@@ -180,7 +181,7 @@ static ls_status refuse(const struct joining *j, const ls_mirror_host *host, con
     return ls_comm_break(j->comm, LS_ERR_PEER, NULL,
                          "rank %d cannot reach the host with %s at %.15s, port %d: %s; %s%s",
                          ls_job_rank(j->comm, j->comm->rank), host_text(ranks, j, host), card->address, (int)card->port,
-                         why, loopback ? "that address is of this host itself: " : "", LS_WHICH_NETWORK);
+                         why, loopback ? "the address is this host's own: " : "", LS_WHICH_NETWORK);
 }
 
 static ls_status connect_to(const struct joining *j, ls_mirror_host *host) {
@@ -192,7 +193,7 @@ static ls_status connect_to(const struct joining *j, ls_mirror_host *host) {
     int error = try_connect(j, fd, &card);
     bool greeted = error == 0 && send_greeting(j, fd, &card) && receive_greeting(j, fd, left_us(j), &greeting);
     if (greeted) {
-        keep(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
+        accept_host(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
         return LS_OK;
     }
     if (fd >= 0) close(fd);
@@ -208,7 +209,7 @@ static ls_mirror_host *host_of(const struct ls_mirror *m, int leader) {
     return NULL;
 }
 
-/* Serves one who connects; strangers are dropped. */
+/* Answers one connection's greeting; drops it if it is not from this job. */
 static ls_status serve(const struct joining *j, int fd) {
     struct greeting greeting;
     struct card card;
@@ -219,7 +220,7 @@ static ls_status serve(const struct joining *j, int fd) {
     bool expected = host && host->fd < 0 && host->leader > j->comm->rank;
     if (expected) status = fetch(j, host, &card);
     if (expected && status == LS_OK && send_greeting(j, fd, &card))
-        keep(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
+        accept_host(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
     else
         close(fd);
     return status;
@@ -239,14 +240,13 @@ static ls_status accept_others(const struct joining *j) {
         if (!any) return LS_OK;
         char ranks[LS_RANKS_TEXT_CAPACITY];
         if (left_us(j) <= 0)
-            return ls_comm_break(
-                j->comm, LS_ERR_TIMEOUT, NULL,
-                "no connection from the host of %s to %s, port %d, within %g s: it has not started, or a "
-                "firewall drops connections (" LS_WHICH_NETWORK ")",
-                ls_comm_ranks_text(ranks, missing, j->comm), j->mine.address, (int)j->mine.port, j->comm->timeout_s);
+            return ls_comm_break(j->comm, LS_ERR_TIMEOUT, NULL,
+                                 "no connection came from the host of %s to %s, port %d, within %g s: the host's ranks "
+                                 "have not started, or a firewall drops connections (" LS_WHICH_NETWORK ")",
+                                 ls_comm_ranks_text(ranks, missing, j->comm), j->mine.address, (int)j->mine.port,
+                                 j->comm->timeout_s);
         if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
-            return ls_comm_break(j->comm, LS_ERR_PEER, NULL,
-                                 "the group does not form: its ranks have changed meanwhile");
+            return ls_comm_break(j->comm, LS_ERR_PEER, NULL, "the group cannot form: its ranks have changed meanwhile");
         double wait_us = left_us(j) < LS_LOOK_AGAIN_US ? left_us(j) : LS_LOOK_AGAIN_US;
         if (poll(&file, 1, (int)(wait_us / 1e3) + 1) <= 0) continue;
         int fd = accept4(j->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -263,7 +263,8 @@ static ls_status make_mirror(ls_comm *comm) {
     if (m) m->hosts = calloc((size_t)comm->world_size, sizeof *m->hosts);
     if (m) m->comm = comm;
     if (m && (!m->hosts || ls_mirror_make_shadow(m) != LS_OK)) status = LS_ERR_NO_MEMORY;
-    if (status != LS_OK) return ls_comm_break(comm, status, NULL, "no memory to join this host to the others");
+    if (status != LS_OK)
+        return ls_comm_break(comm, status, NULL, "cannot allocate memory to join this host to the others");
     for (int r = 0; r < comm->world_size; r++) {
         if (ls_is_on_this_host(comm, r)) continue;
         int h = 0, leader = ls_leader_of(comm, r);

@@ -1,15 +1,15 @@
-/* mirror_words — what one host tells the others of its ranks' slots in the control area.
- *   idea  : a record for each thing that a rank writes as a whole: an arrival with its announcement and message, a flight
- *           ring's entry, how far a ring, a log, the counts of messages are, presence, and why the group is broken. What
- *           was last sent of each is kept, so that only changes go
+/* mirror_words — the records by which a host publishes its ranks' slots of the control area.
+ *   idea  : a record for each unit that a rank writes: an arrival with its announcement and message, a flight ring's
+ *           entry, the positions of a ring and a log, the counts of messages, presence, and the reason why the group is
+ *           broken. The last version sent is kept, so that only changes are sent
  *   cost  : a small operation costs a record per rank and host, of 72 bytes and the message. A heartbeat compares some
  *           hundred kilobytes per rank, most of which are never touched
- *   order : a rank reads what others wrote in the order in which they wrote it: records are applied one after the other,
- *           and what is written last (an arrival's step, counts, presence) is read first here and sent last. An arrival
- *           does not change while it is read: its rank comes to the same place two steps later, after all hosts have
- *           answered the step between, for which they had to have this one. An entry of a ring may change: its number
- *           says so, here as for each of its readers
- *   fails : what comes from the network is checked before it is written: a host writes to its own ranks' slots only */
+ *   order : a rank sees others' writes in the order in which they were made: records are applied in order, and the
+ *           values written last (an arrival's step, counts, presence) are read first here and sent last. An arrival
+ *           does not change while it is read: its rank reuses the place two steps later, after all hosts have answered
+ *           the step between, for which they needed this one. An entry of a ring may change: its number shows that,
+ *           here as for all its readers
+ *   fails : data from the network are checked before they are written: a host writes to its own ranks' slots only */
 #include "common/comm/mirror.h"
 
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void add(struct ls_mirror *m, struct record record, const void *data, siz
 
 void ls_mirror_add_beat(struct ls_mirror *m) { add(m, (struct record){.kind = RECORD_BEAT}, NULL, 0); }
 
-/* If it differs from what was sent last. */
+/* Adds the record if its data differ from the last version sent. */
 static void add_change(struct ls_mirror *m, struct record record, const void *now, void *last, size_t nbytes) {
     if (memcmp(now, last, nbytes) == 0) return;
     memcpy(last, now, nbytes);
@@ -119,7 +119,7 @@ ls_status ls_mirror_make_shadow(struct ls_mirror *m) {
     return m->shadow ? LS_OK : LS_ERR_NO_MEMORY;
 }
 
-/* --- what is sent ------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 /* Bytes of ls_arrival that an operation of one round uses. */
 static size_t arrival_nbytes(const ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
@@ -149,7 +149,7 @@ static struct presence_words presence_of(const ls_comm *comm, int rank) {
                                    .awaited_value = atomic_load(&slot->awaited_value)};
 }
 
-/* False: it is being written; it goes with the next heartbeat. */
+/* False if the entry is being written; the next heartbeat sends it. */
 static bool read_entry(const ls_flight_ring *ring, int place, struct entry_words *out) {
     const ls_flight_entry *entry = &ring->entries[place];
     out->entry[0] = atomic_load(&entry->number);
@@ -167,7 +167,7 @@ static void collect_ring(struct ls_mirror *m, int rank, int index, const ls_flig
     struct ls_mirror_shadow *shadow = &m->shadow[rank];
     struct record record = {.kind = RECORD_ENTRY, .rank = (uint8_t)rank, .index = (uint8_t)index};
     struct ring_words words;
-    memset(&words, 0, sizeof words); /* with what lies between the fields: it is compared */
+    memset(&words, 0, sizeof words); /* also the padding, which is compared, too */
     words.collectives = atomic_load(&ring->collectives);
     words.hash = ring->hash;
     words.group = ring->group;
@@ -285,7 +285,7 @@ static void apply_presence(ls_rank_slot *slot, const struct presence_words *word
     atomic_store(&slot->left, words->left);
 }
 
-/* Whoever broke it first on this host stays the reason here. */
+/* If a rank of this host has broken the group before, its reason stays. */
 static void apply_reason(ls_comm *comm, const struct broken_words *words) {
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) return;

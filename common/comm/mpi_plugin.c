@@ -8,7 +8,7 @@ const struct ls_carrier *ls_mpi_carrier(char *why, size_t capacity) {
     char missing[512];
     const struct ls_mpi_plugin *plugin = ls_plugin_open("ls_mpi.so", "ls_mpi_plugin", missing, sizeof missing);
     if (plugin) return plugin->carrier;
-    snprintf(why, capacity, "it needs Open MPI: install openmpi-bin libopenmpi-dev libpmix-dev and make again (%s)",
-             missing);
+    snprintf(why, capacity,
+             "Open MPI is missing: install openmpi-bin libopenmpi-dev libpmix-dev and run make again (%s)", missing);
     return NULL;
 }

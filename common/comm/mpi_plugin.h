@@ -11,7 +11,7 @@ struct ls_mpi_plugin {
     const struct ls_carrier *carrier;
 };
 
-/* The carrier; NULL, and the reason in `why` (not reported), if the plug-in cannot be had. Any thread. */
+/* The carrier. NULL: the plug-in cannot be loaded; `why` has the reason (not reported). Any thread. */
 const struct ls_carrier *ls_mpi_carrier(char *why, size_t capacity);
 
 #endif

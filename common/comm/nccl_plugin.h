@@ -1,5 +1,5 @@
-/* The table of ls_nccl.so (plugin.h): NCCL communicators for groups whose ranks have met already. attach.c calls it;
- * what it needs of the group it finds in comm_internal.h. */
+/* The table of ls_nccl.so (plugin.h): NCCL communicators for groups that are already formed. attach.c calls it; it uses
+ * the group through comm_internal.h. */
 #ifndef LS_COMM_NCCL_PLUGIN_H
 #define LS_COMM_NCCL_PLUGIN_H
 
@@ -10,16 +10,16 @@
 
 #define LS_NCCL_ID_NBYTES 128
 
-/* What ranks compare before they begin. */
+/* The data that ranks compare before they create communicators. */
 struct ls_nccl_identity {
-    uint64_t gpu; /* where on the machine's bus the GPU is: the same exactly for devices that share it */
-    int index;    /* CUDA's number of it, in this process */
+    uint64_t gpu; /* the GPU's bus address: the same only for devices that share the GPU */
+    int index;    /* its CUDA index in this process */
     int version;  /* of the NCCL library, as it codes it: 22809 is 2.28.9 */
 };
 
 struct ls_nccl_plugin {
     unsigned version; /* LS_PLUGIN_VERSION */
-    /* Failures are not reported, but said in `why`. */
+    /* Failures are not reported; `why` describes them. */
     ls_status (*identify)(const ls_device *device, struct ls_nccl_identity *out, char *why, size_t capacity);
     /* Rank 0: makes the id by which NCCL's ranks find each other. On failure the reason is in `why`. */
     ls_status (*make_id)(unsigned char id[LS_NCCL_ID_NBYTES], char *why, size_t capacity);

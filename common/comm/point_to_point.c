@@ -1,10 +1,10 @@
 /* point_to_point — send, recv and both at once, through the mailboxes of the two ordered pairs of two ranks.
  *   idea  : sender and receiver announce themselves and raise a flag each; a buffer that all ranks see is then copied
- *           from where it lies, any other goes through the sender's two staging buffers, slice by slice: while the
- *           receiver takes one, the sender fills the other
- *   steps : sender's flag: 1 + j = slice j is there.  receiver's flag: 1 = has come, 2 + j = slice j is taken
+ *           directly, any other through the sender's two staging buffers, slice by slice: while the receiver copies
+ *           one, the sender fills the other
+ *   steps : sender's flag: 1 + j = slice j is ready; receiver's flag: 1 = has arrived, 2 + j = slice j is copied
  *   cost  : one copy (seen by all) or two that overlap; slices + 1 steps; a message per slice, if it is not empty
- *   fails : each side names the other if it does not come; a receive of another count or type is reported by both */
+ *   fails : each side names the other if it does not arrive; a receive of another count or type is reported by both */
 #include <string.h>
 
 #include "common/comm/comm_internal.h"
@@ -22,7 +22,7 @@ struct message {
 
 static bool is_staged(const struct message *m) { return m->what.offset == LS_OFFSET_STAGED; }
 
-/* Both ends cut alike: by what the sender announced. There is always one slice, if only an empty one. */
+/* Both ends cut alike, by the sender's announcement. There is always at least one slice, which may be empty. */
 static void cut(struct message *m) {
     m->nbytes = m->what.count * ls_dtype_nbytes((ls_dtype)m->what.dtype);
     m->slice_nbytes = is_staged(m) ? LS_STAGE_BYTES : m->nbytes;
@@ -45,13 +45,13 @@ ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const 
         both_ways == (in->kind == LS_OPERATION_SEND_RECV))
         return LS_OK;
     char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
-    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, but rank %d runs %s",
                          ls_job_rank(comm, in->root), ls_announcement_text(comm, out_text, out, true),
                          ls_job_rank(comm, out->root), ls_announcement_text(comm, in_text, in, true));
 }
 
-/* Both have come. Of a send_recv's two messages the lower rank's is the one that is recorded. */
-static ls_status meet(const struct message *m, bool sends) {
+/* Both ends have arrived. Of a send_recv's two messages, the lower rank's is recorded. */
+static ls_status compare_ends(const struct message *m, bool sends) {
     bool both_ways = m->what.kind == LS_OPERATION_SEND_RECV;
     const ls_operation half = {.comm = m->comm, .what = m->what};
     ls_status status = ls_comm_compare_ends(m->comm, &m->mailbox->sender, &m->mailbox->receiver[m->what.sequence % 2]);
@@ -77,11 +77,11 @@ static struct message begin_send(const ls_operation *operation) {
     return m;
 }
 
-/* Slice 0 goes along with the announcement; slice j needs the buffer that slice j - 2 was taken from. */
+/* Slice 0 is sent with the announcement; slice j needs the buffer of slice j - 2. */
 static ls_status send_slice(const struct message *m, size_t slice) {
     if (slice > 0) {
         ls_status status = await(m, &m->mailbox->taken, m->taken_base + (slice > 1 ? (uint32_t)slice : 1));
-        if (status == LS_OK && slice == 1) status = meet(m, true);
+        if (status == LS_OK && slice == 1) status = compare_ends(m, true);
         if (status != LS_OK) return status;
     }
     if (is_staged(m) && m->nbytes > 0)
@@ -94,7 +94,7 @@ static ls_status send_slice(const struct message *m, size_t slice) {
 static ls_status end_send(const struct message *m) {
     ls_comm *comm = m->comm;
     ls_status status = await(m, &m->mailbox->taken, m->taken_base + 1);
-    if (status == LS_OK && m->slices == 1) status = meet(m, true);
+    if (status == LS_OK && m->slices == 1) status = compare_ends(m, true);
     if (status == LS_OK) status = await(m, &m->mailbox->taken, m->taken_base + 1 + (uint32_t)m->slices);
     comm->sent_steps[m->what.root] += (uint32_t)m->slices;
     comm->taken_steps[m->what.root] += 1 + (uint32_t)m->slices;
@@ -104,7 +104,7 @@ static ls_status end_send(const struct message *m) {
 
 /* --- the receiver's end ------------------------------------------------------------------------------------------- */
 
-/* Into how many slices the message is cut is known once the first is there. */
+/* The number of slices is known once the first has arrived. */
 static struct message begin_receive(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     int peer = operation->what.root;
@@ -123,7 +123,7 @@ static struct message begin_receive(const ls_operation *operation) {
 static ls_status take_slice(struct message *m, size_t slice) {
     ls_status status = await(m, &m->mailbox->sent, m->sent_base + 1 + (uint32_t)slice);
     if (status == LS_OK && slice == 0) {
-        status = meet(m, false);
+        status = compare_ends(m, false);
         m->what.offset = m->mailbox->sender.offset;
         if (status == LS_OK) cut(m);
     }
@@ -157,8 +157,8 @@ ls_status ls_run_recv(const ls_operation *operation) {
     return status;
 }
 
-/* A rank sends slice j before it takes slice j of the other, and waits only for slice j - 2 to be taken: so one of two
- * ranks can always go on, whichever of them stages. */
+/* A rank sends slice j before it takes slice j of the other, and waits only until slice j - 2 is copied: so one of two
+ * ranks can always continue, whichever of them stages. */
 ls_status ls_run_send_recv(const ls_operation *operation) {
     struct message out = begin_send(operation), in = begin_receive(operation);
     ls_status status = LS_OK;

@@ -1,11 +1,11 @@
 /* reduce_kernels — element-wise reductions over many buffers.
- *   idea  : a block of the first input is brought into an accumulator that stays in the innermost cache, the other
+ *   idea  : a block of the first input is copied into an accumulator that stays in the innermost cache, the other
  *           inputs' blocks are added to it in order, and it is written to all outputs. Each input is read and each
  *           output written once, whatever the number of ranks
  *   order : from the left, per element; so the result does not depend on how the elements are split over ranks or
  *           blocks
- *   speed : loops run over whole chunks of a constant length (reduce_loops.h); what does not fill a chunk is padded with
- *           zeros. Memory is the limit, for halves as for fp32. Stores that bypass the caches do not help: outputs are
+ *   speed : loops run over whole chunks of a constant length (reduce_loops.h); a partial chunk is padded with zeros.
+ *           Memory is the limit, for fp16 and bf16 as for fp32. Stores that bypass the caches do not help: outputs are
  *           mostly inputs that have just been read */
 #include "common/comm/reduce_kernels.h"
 
@@ -15,14 +15,14 @@
 
 #define LS_BLOCK_COUNT 1024 /* elements of a block, a multiple of LS_CHUNK_COUNT */
 
-/* Accumulators of a block, and an input that is not as long as its chunks or a narrow result. */
+/* Accumulators of a block; and an input that does not fill its chunks, or a 16-bit result. */
 struct scratch {
     _Alignas(64) unsigned char accumulator[8 * LS_BLOCK_COUNT], padded[8 * LS_BLOCK_COUNT];
 };
 
 struct block {
     size_t offset_bytes, nbytes, chunks;
-    size_t chunks_nbytes; /* what the chunks hold, >= nbytes */
+    size_t chunks_nbytes; /* bytes of the block's whole chunks, >= nbytes */
 };
 
 /* The input's block, or a copy of it, padded to whole chunks. */
@@ -34,7 +34,7 @@ static const void *whole_chunks(struct scratch *scratch, const void *input, cons
     return scratch->padded;
 }
 
-/* Leaves the block's result in the scratch memory and returns where. */
+/* Writes the block's result to the scratch memory and returns its address. */
 static const void *reduce_block(struct scratch *scratch, const ls_reduce_loops *loops, ls_reduce_op op,
                                 const void *const *inputs, int ninputs, const struct block *block) {
     loops->widen(scratch->accumulator, whole_chunks(scratch, inputs[0], block), block->chunks);

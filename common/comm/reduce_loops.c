@@ -1,7 +1,7 @@
 /* reduce_loops — the text in reduce_loops_text.h, built twice.
- *   idea  : the plain build is what compilers make of branch-free C on any processor. The v3 build uses 8 floats at a
- *           time and the processor's own conversions of fp16. It is marked function by function instead of compiled with
- *           other flags, so that this one file says all of it
+ *   idea  : the plain build is branch-free C, compiled for any processor. The v3 build uses 8 floats at a time and the
+ *           processor's own conversions of fp16. It is marked function by function instead of compiled with other
+ *           flags, so that this file is complete
  *   order : element by element, so the width does not matter. The processor's conversions give the bits of dtype.h:
  *           widening is exact, rounding is to nearest even in both, and NaNs are made alike */
 #include "common/comm/reduce_loops.h"
@@ -27,7 +27,7 @@ static void copy_8(void *restrict to, const void *restrict from, size_t chunks) 
     memcpy(to, from, 8 * LS_CHUNK_COUNT * chunks);
 }
 
-/* --- the halves, a chunk at a time -------------------------------------------------------------------------------- */
+/* --- fp16 and bf16, a chunk at a time ----------------------------------------------------------------------------- */
 
 #define LS_CONVERT_CHUNK(name, to_type, from_type, convert)                                                            \
     static inline void name(to_type *restrict out, const from_type *restrict in) {                                     \

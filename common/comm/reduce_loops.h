@@ -12,8 +12,8 @@ typedef void (*ls_accumulate_fn)(void *restrict accumulator, const void *restric
 typedef void (*ls_convert_fn)(void *restrict to, const void *restrict from, size_t chunks);
 
 typedef struct ls_reduce_loops {
-    ls_convert_fn widen;  /* an input to accumulators: fp32 for the halves, else the same type */
-    ls_convert_fn narrow; /* accumulators to results; NULL: they are the results */
+    ls_convert_fn widen;  /* converts an input to the accumulators' type: fp32 for fp16 and bf16, else the same type */
+    ls_convert_fn narrow; /* converts accumulators to results; NULL: no conversion */
     ls_accumulate_fn accumulate[LS_REDUCE_OP_COUNT];
 } ls_reduce_loops;
 

@@ -1,9 +1,9 @@
-/* regions — ls_comm_alloc_shared: what the ranks agree on; the transport provides the memory.
- *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a page-locked
- *           companion of it in the group's memory, through which operations go; the NCCL path needs nothing on the host
+/* regions — ls_comm_alloc_shared: the agreement between ranks; the transport provides the memory.
+ *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a pinned companion of
+ *           it in the group's memory, through which operations are staged; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
- *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
- *           and the group goes on */
+ *   fails : a rank that gets no memory announces that in a vote; all ranks then undo the allocation and return the
+ *           failure, and the group remains usable */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -38,16 +38,16 @@ void ls_region_empty_private(ls_comm *comm, ls_region *region) {
 
 /* --- agreement ---------------------------------------------------------------------------------------------------- */
 
-static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
+static ls_status meet_hosts(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
     ls_announcement what = {.count = count, .offset = (uint64_t)vote, .kind = (int32_t)kind, .root = -1};
     ls_status status = ls_comm_check(comm, &what);
-    if (status != LS_OK || !comm->segment) return status; /* nobody to meet: alone, or on a meta device */
+    if (status != LS_OK || !comm->segment) return status; /* no other ranks: a group of one, or on a meta device */
     return ls_comm_meet(comm, LS_CHANNEL_HOST, &what);
 }
 
-/* All ranks learn how the others fared. One that has memory, where another has none, ends with it: LS_ERR_PEER. */
-static ls_status vote(ls_comm *comm, ls_status mine) {
-    ls_status status = meet(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
+/* All ranks learn the others' status. A rank that has memory while another has none fails, too, with LS_ERR_PEER. */
+static ls_status agree_on_status(ls_comm *comm, ls_status mine) {
+    ls_status status = meet_hosts(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
     if (status != LS_OK || mine != LS_OK || !comm->segment) return status != LS_OK ? status : mine;
     for (int r = 0; r < comm->world_size; r++) {
         ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
@@ -60,7 +60,8 @@ static ls_status vote(ls_comm *comm, ls_status mine) {
 
 static bool needs_host(const ls_comm *comm) { return !comm->path || comm->path->mirrors; }
 
-/* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first. */
+/* The kernel would hand out pages until it runs out of them and kills a process, so impossible sizes are refused
+ * first. */
 static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
     size_t pages = (size_t)sysconf(_SC_PHYS_PAGES), limit_bytes = pages * (size_t)sysconf(_SC_PAGESIZE);
     int ranks = ls_ranks_on_this_host(comm);
@@ -69,7 +70,7 @@ static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
                    ranks, nbytes, limit_bytes);
 }
 
-/* This rank's part is no longer used: what the device paid goes back to it. */
+/* This rank's part is no longer used: its bytes are no longer charged to the device. */
 static void release(ls_comm *comm, ls_region *region) {
     ls_device_free(comm->device, region->gpu);
     region->gpu = NULL;
@@ -77,7 +78,7 @@ static void release(ls_comm *comm, ls_region *region) {
     region->charged = NULL;
 }
 
-/* Takes the region out of the list and gives it back. */
+/* Removes the region from the list and frees it. */
 static void drop(ls_comm *comm, ls_region *region) {
     ls_region **link = &comm->regions;
     while (*link != region) link = &(*link)->next;
@@ -91,15 +92,15 @@ static void drop(ls_comm *comm, ls_region *region) {
 static ls_status fill_on_host(ls_comm *comm, ls_region *region) {
     ls_status status = comm->transport->fill(comm, region);
     if (status != LS_OK) return status;
-    /* Pages and page tables now rather than in the first operation; where the kernel cannot, that does it. */
+    /* Allocates pages and page tables now; if the kernel cannot, the first operation does. */
     (void)madvise(region->seen, region->seen_bytes, MADV_POPULATE_WRITE);
     region->pinned = comm->path != NULL;
     if (region->pinned) ls_device_pin_host(comm->device, region->memory, region->stride_bytes);
     return LS_OK;
 }
 
-/* The memory on the GPU, or what a CPU device pays for the group's. */
-static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
+/* Allocates the memory on the GPU, or charges the group's memory to the CPU device. */
+static ls_status allocate_region(ls_comm *comm, ls_region *region, ls_device *device) {
     static const char purpose[] = "buffers of the process group";
     if (comm->path) {
         void *memory;
@@ -112,16 +113,16 @@ static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
     return status;
 }
 
-/* This rank's part of an allocation; on failure *out may be there, for drop. */
+/* This rank's part of an allocation; on failure *out may be set, for drop. */
 static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_region **out) {
     size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
     ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
     if (status != LS_OK) return status;
     ls_region *region = *out = calloc(1, sizeof *region);
-    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
+    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a shared region's record");
     *region = (ls_region){.stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
-    status = charge(comm, region, device);
+    status = allocate_region(comm, region, device);
     if (status == LS_OK && needs_host(comm)) status = fill_on_host(comm, region);
     return status;
 }
@@ -129,12 +130,12 @@ static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out) {
     *out = NULL;
     if (comm->path && device && device != comm->device)
-        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory is that of device %d, not of device %d",
+        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory belongs to device %d, not to device %d",
                        ls_device_index(comm->device), ls_device_index(device));
-    ls_status status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
+    ls_status status = meet_hosts(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
     if (status != LS_OK) return status;
     ls_region *region = NULL;
-    status = vote(comm, add_region(comm, device, nbytes, &region));
+    status = agree_on_status(comm, add_region(comm, device, nbytes, &region));
     if (status != LS_OK) {
         if (region) drop(comm, region);
         return status;

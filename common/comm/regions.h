@@ -1,4 +1,4 @@
-/* Memory that all ranks of a group reach: regions of ls_comm_alloc_shared, and where this process has mapped them.
+/* Memory that all ranks of a group can access: regions of ls_comm_alloc_shared, and their mappings in this process.
  * Private to common/comm. */
 #ifndef LS_COMM_REGIONS_H
 #define LS_COMM_REGIONS_H
@@ -18,13 +18,13 @@
 typedef struct ls_region {
     size_t stride_bytes;
     void *memory; /* this rank's part */
-    char *seen;   /* what this rank sees of all parts: seen_bytes of them */
+    char *seen;   /* this rank's mapping of all parts, seen_bytes long */
     size_t seen_bytes;
-    size_t offset; /* shm: rank r's part lies at offset + r * stride_bytes of the file; 0: found no place */
-    void *handle;  /* what the caller got: `memory` or */
-    char *gpu;     /* memory of the attached GPU; `memory` is then its companion on the host, if the path mirrors */
-    size_t nbytes; /* as asked for */
-    ls_device *charged; /* pays for `memory`; NULL: nobody */
+    size_t offset;      /* shm: rank r's part is at offset + r * stride_bytes of the file; 0: not allocated */
+    void *handle;       /* returned to the caller: `memory` or `gpu` */
+    char *gpu;          /* memory of the attached GPU; `memory` is then its host copy, if the path mirrors */
+    size_t nbytes;      /* as asked for */
+    ls_device *charged; /* the device that accounts for `memory`; NULL: none */
     bool pinned;
     struct ls_region *next;
 } ls_region;
@@ -37,19 +37,19 @@ typedef struct ls_window {
 
 /* --- regions (regions.c) ------------------------------------------------------------------------------------------ */
 
-/* Gives back all regions, without asking the other ranks. */
+/* Frees all regions. Not collective. */
 void ls_regions_destroy(ls_comm *comm);
 
-/* The region of whose memory on the GPU the address is part; NULL: none. */
+/* The region whose GPU memory contains the address; NULL: none. */
 const ls_region *ls_region_on_gpu(const ls_comm *comm, const void *address);
 
-/* The fill and empty of memory that this process alone maps. */
+/* fill and empty (struct ls_transport) for memory that only this process maps. */
 ls_status ls_region_fill_private(ls_comm *comm, ls_region *region);
 void ls_region_empty_private(ls_comm *comm, ls_region *region);
 
 /* --- the group's file (shm_memory.c) ------------------------------------------------------------------------------ */
 
-/* Maps the control area of the file comm->fd and enters this process into its slot. */
+/* Maps the control area of the file comm->fd and registers this process in its slot. */
 ls_status ls_shm_map(ls_comm *comm);
 void ls_shm_unmap(ls_comm *comm);
 ls_status ls_shm_fill(ls_comm *comm, ls_region *region);

@@ -1,4 +1,4 @@
-/* segment — the layout of the control area, and how a buffer's address travels to other ranks. */
+/* segment — the layout of the control area, and the encoding of a buffer's address for other ranks. */
 #include "common/comm/comm_internal.h"
 
 static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -50,7 +50,7 @@ char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice) {
 uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer) {
     int count = atomic_load_explicit(&comm->window_count, memory_order_acquire);
     for (const ls_window *window = comm->windows; window < comm->windows + count; window++) {
-        uint64_t inside = (uintptr_t)buffer - (uintptr_t)window->base; /* wraps to something large below the window */
+        uint64_t inside = (uintptr_t)buffer - (uintptr_t)window->base; /* wraps to a large number below the window */
         if (inside < window->nbytes) return window->offset + inside;
     }
     return LS_OFFSET_STAGED;

@@ -4,7 +4,7 @@
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Elements of a part that is not short. */
+/* Elements of a full part. */
 static size_t full_part(size_t count, size_t element_nbytes, int parts) {
     size_t line = LS_CACHE_LINE_BYTES / element_nbytes, part = (count + (size_t)parts - 1) / (size_t)parts;
     return (part + line - 1) / line * line;

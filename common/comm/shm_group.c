@@ -1,8 +1,9 @@
 /* shm_group — joining and leaving a group over shared memory.
- *   idea  : rank 0 (on several hosts, the lowest rank of each) makes an anonymous file and gives it to the others over a Unix socket (shm_handshake.c); each maps
- *           it, writes its process number into its slot and meets the others. The file has no name, and the socket
- *           lives in the abstract namespace and only while the group forms: whatever kills a rank, nothing stays behind
- *   fails : every step ends at the same deadline; ranks that did not come are named */
+ *   idea  : rank 0 (on several hosts, the lowest rank of each) creates an anonymous file and passes it to the others
+ *           over a Unix socket (shm_handshake.c); each maps it, writes its process number into its slot and meets the
+ *           others. The file has no name, and the socket is in the abstract namespace, only while the group forms: if a
+ *           rank is killed, no file is left behind
+ *   fails : every step ends at the same deadline; ranks that did not arrive are named */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>
@@ -18,7 +19,7 @@ static ls_status check_options(const ls_comm_options *options) {
     ls_status status = ls_group_check_options(options);
     if (status != LS_OK) return status;
     if (options->rank < 0 || options->rank >= options->world_size)
-        return ls_fail(LS_ERR_INVALID, "rank %d does not exist in a group of %d", options->rank, options->world_size);
+        return ls_fail(LS_ERR_INVALID, "rank %d is out of range in a group of %d", options->rank, options->world_size);
     if (options->world_size > 1 && !options->bootstrap)
         return ls_fail(LS_ERR_INVALID, "a group of %d ranks needs a bootstrap", options->world_size);
     return LS_OK;
@@ -29,7 +30,7 @@ static ls_status join(ls_comm *comm, const ls_comm_options *options) {
     bool leads = comm->rank == comm->leader, mirrors = leads && comm->transport->over_hosts;
     ls_status status = leads ? ls_handshake_host(comm, options, until_us) : ls_handshake_join(comm, options, until_us);
     if (status != LS_OK) return status;
-    ls_comm_watch_peers(comm); /* the leader at least is there */
+    ls_comm_watch_peers(comm); /* at least the leader has arrived */
     if (mirrors) status = ls_mirror_connect(comm, options, until_us);
     if (mirrors && status == LS_OK) status = ls_mirror_start(comm);
     if (status != LS_OK) return status;
@@ -53,8 +54,8 @@ void ls_shm_leave(ls_comm *comm) {
 const struct ls_transport ls_shm_transport = {
     .name = "shm", .fill = ls_shm_fill, .keep = ls_shm_keep, .empty = ls_shm_empty, .leave = ls_shm_leave};
 
-/* The file, and for each other rank its process or a connection to its host; while the group forms two sockets more on
- * one host, on several two, and the eventfd. */
+/* The file, and for each other rank its process or a connection to its host; while the group forms, also two sockets,
+ * and over several hosts the eventfd. */
 int ls_comm_descriptors(int world_size) { return world_size > 1 ? world_size + 3 : 0; }
 
 static ls_status join_carrier(ls_comm *comm, const ls_comm_options *options, const struct ls_carrier *carrier) {

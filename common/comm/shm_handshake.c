@@ -1,10 +1,10 @@
-/* shm_handshake — the leader (the group's lowest rank on this host; on one host rank 0) makes the group's file and hands its descriptor to the others.
- *   idea  : the leader listens on a Unix socket in the abstract namespace, whose name is random and travels through the
- *           bootstrap store; each other rank connects, says who it is, and gets the descriptor (SCM_RIGHTS) or the
- *           reason why not
+/* shm_handshake — the leader (the group's lowest rank on this host; on one host rank 0) creates the group's file and
+ * passes its descriptor to the others.
+ *   idea  : the leader listens on a Unix socket in the abstract namespace, whose random name is published in the
+ *           bootstrap store; each other rank connects, sends its rank, and gets the descriptor (SCM_RIGHTS) or an error
  *   order : callers are served one after the other, in any order of ranks; one message each way
- *   fails : every socket call ends at the deadline. Processes of other users are turned away, whichever side they are
- *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
+ *   fails : every socket call ends at the deadline. Both sides refuse processes of other users (SO_PEERCRED). A caller
+ *           that stays silent is dropped. Ranks that did not call in time are named */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
@@ -25,15 +25,15 @@
 #include "common/comm/wait.h"
 
 #define LS_HELLO_MAGIC 0x6c73636fu
-#define LS_LOOK_AGAIN_US 5e4 /* whether the group may still form, where that is known */
-#define LS_NAME_BYTES 33     /* 32 hexadecimal digits and the end */
+#define LS_LOOK_AGAIN_US 5e4 /* interval of checks that the group may still form */
+#define LS_NAME_BYTES 33     /* 32 hexadecimal digits and a zero byte */
 
 struct answer {
     int32_t status;
     char text[220];
 };
 
-/* The descriptors that go with it. */
+/* The descriptors that are sent with the answer. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -44,7 +44,7 @@ static double left_us(double until_us) {
     return left > 0 ? left : 0;
 }
 
-/* Bounds each later call on the socket; a time-out of 0 would mean none. */
+/* Bounds each later call on the socket; a timeout of 0 would mean none. */
 static void set_deadline(int socket_fd, double wait_us) {
     if (wait_us < 1e3) wait_us = 1e3;
     struct timeval limit = {.tv_sec = (time_t)(wait_us / 1e6)};
@@ -60,7 +60,7 @@ static socklen_t abstract_address(struct sockaddr_un *address, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* The job's number of the rank that makes the file. */
+/* The rank in the job of the rank that creates the file. */
 static int leader_of(const ls_comm *comm) { return ls_job_rank(comm, comm->leader); }
 
 static void key_of(char *key, size_t capacity, const ls_comm *comm, const ls_comm_options *options) {
@@ -105,7 +105,7 @@ static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *l
     return ls_fail(LS_ERR_SYSTEM, "rank %d cannot listen for the other ranks: %s", leader_of(comm), strerror(errno));
 }
 
-/* With it go the group's file and, where there are several hosts, what wakes the mirror. */
+/* Sends with the answer the group's file and, over several hosts, the mirror's eventfd. */
 static bool send_answer(const ls_comm *comm, int connection, const struct answer *answer) {
     union control control;
     const int fds[] = {comm->fd, comm->kick_fd};
@@ -132,10 +132,10 @@ void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text,
     if (theirs->segment_nbytes != mine->segment_nbytes) {
         snprintf(text, capacity, "the ranks run different builds of this program");
     } else if (theirs->world_size != mine->world_size) {
-        snprintf(text, capacity, "rank %d counts %d ranks, rank %d counts %d", caller, theirs->world_size, self,
+        snprintf(text, capacity, "rank %d counts %d ranks, but rank %d counts %d", caller, theirs->world_size, self,
                  mine->world_size);
     } else if (strncmp(theirs->allreduce, mine->allreduce, sizeof mine->allreduce) != 0) {
-        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank %d uses %s", caller,
+        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, but rank %d uses %s", caller,
                  (int)sizeof theirs->allreduce - 1, theirs->allreduce, self, mine->allreduce);
     }
 }
@@ -145,11 +145,11 @@ static bool is_expected(const ls_comm *comm, const ls_hello *theirs, const bool 
            ls_is_on_this_host(comm, theirs->rank);
 }
 
-/* Serves one caller. Strangers, and callers that say nothing sensible, are dropped: they are not part of the group. */
+/* Serves one caller. Callers that send no valid greeting are dropped: they are not part of the group. */
 static ls_status serve(ls_comm *comm, int connection, bool *served, double until_us) {
     ls_hello theirs;
     struct answer answer = {.status = LS_OK};
-    set_deadline(connection, left_us(until_us) / 2); /* leave time for those behind it */
+    set_deadline(connection, left_us(until_us) / 2); /* leave time for later callers */
     if (!ls_peer_is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
         theirs.magic != LS_HELLO_MAGIC)
         return LS_OK;
@@ -179,7 +179,7 @@ static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int lis
                                  ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
         if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
-            return ls_comm_break(comm, LS_ERR_PEER, NULL, "the group does not form: its ranks have changed meanwhile");
+            return ls_comm_break(comm, LS_ERR_PEER, NULL, "the group cannot form: its ranks have changed meanwhile");
         set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -229,7 +229,7 @@ static ls_status connect_to(const ls_comm *comm, int connection, const char *nam
     return LS_OK;
 }
 
-/* The descriptors that came along, or -1. */
+/* Takes the descriptors from the message, or sets -1. */
 static void take_descriptors(ls_comm *comm, struct msghdr *message) {
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
     int fds[] = {-1, -1};
@@ -261,7 +261,8 @@ static ls_status receive_answer(ls_comm *comm, int connection, double until_us) 
     take_descriptors(comm, &message);
     if (answer.status == LS_OK && comm->fd >= 0 && (comm->kick_fd >= 0) == comm->transport->over_hosts) return LS_OK;
     if (answer.status == LS_OK)
-        return ls_fail(LS_ERR_SYSTEM, "rank %d got no descriptor of the group's memory: has it too many open files?",
+        return ls_fail(LS_ERR_SYSTEM,
+                       "rank %d got no descriptor of the group's memory; check the limit on open files (ulimit -n)",
                        self);
     answer.text[sizeof answer.text - 1] = '\0';
     return ls_fail(LS_ERR_INVALID, "cannot form the group: %s", answer.text);
@@ -276,9 +277,9 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
     ls_log_sink before = ls_log_capture(why, sizeof why);
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
     ls_log_restore(before);
-    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", leader_of(comm), why);
+    if (status != LS_OK) return ls_fail(status, "rank %d did not arrive to form the group: %s", leader_of(comm), why);
     if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
-        return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
+        return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket name", key);
     int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (connection < 0) return ls_fail(LS_ERR_SYSTEM, "cannot open a Unix socket: %s", strerror(errno));
     ls_hello hello = ls_handshake_hello(comm);

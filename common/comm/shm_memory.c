@@ -1,11 +1,11 @@
-/* shm_memory — the group's file: mapping it, and regions inside of it.
- *   idea  : the file begins with the control area; behind it lie windows, ranges that each rank maps once and keeps. A
- *           region is a range of a window. Every rank chooses it for itself by the same rule (behind the others in the
- *           first window that has room, or else in a new one), so no address and no file descriptor has to travel. The
- *           file is sparse: pages exist once they are used. Outside of regions windows are closed (PROT_NONE)
- *   cost  : a window is as large as its first region, or as all before it together: at most twice the address space
- *           that the group needs, and the unused ends of windows
- *   order : a window counts once all ranks have got the region that it was made for (ls_shm_keep); otherwise all forget
+/* shm_memory — the group's file: maps it, and allocates regions inside it.
+ *   idea  : the file begins with the control area; windows follow, ranges that each rank maps once and keeps. A region
+ *           is a range of a window. Every rank chooses it by the same rule (after the others in the first window with
+ *           enough space, or else in a new one), so no address and no file descriptor has to be sent. The file is
+ *           sparse: pages exist once they are used. Outside of regions, windows are inaccessible (PROT_NONE)
+ *   cost  : a window has the size of its first region, or of all earlier windows together if that is more: at most
+ *           twice the address space that the group needs, and the unused ends of windows
+ *   order : a window is kept once all ranks have got the region that it was made for (ls_shm_keep); otherwise all drop
  *           it. So the ranks' windows are the same ranges
  *   fails : a full machine or a limit (ulimit -v, a container's) shows when a window is mapped or a part is filled */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 
 #include "common/comm/comm_internal.h"
 
-/* A range of the file; NULL, reported, if it cannot be had. */
+/* A range of the file; NULL, with a message, if it cannot be mapped. */
 static void *map_range(const ls_comm *comm, size_t offset, size_t nbytes, int protection) {
     void *base = mmap(NULL, nbytes, protection, MAP_SHARED | MAP_NORESERVE, comm->fd, (off_t)offset);
     if (base == MAP_FAILED) {
@@ -45,13 +45,13 @@ void ls_shm_unmap(ls_comm *comm) {
     for (int i = 0; i < atomic_load(&comm->window_count); i++) munmap(comm->windows[i].base, comm->windows[i].nbytes);
 }
 
-/* --- where regions lie ------------------------------------------------------------------------------------------------ */
+/* --- placing regions -------------------------------------------------------------------------------------------------- */
 
 static size_t region_nbytes(const ls_comm *comm, const ls_region *region) {
     return region->stride_bytes * (size_t)comm->world_size;
 }
 
-/* Behind the regions that lie in the window; false if there is not enough left of it. */
+/* Places the region after those in the window; false if there is not enough space left. */
 static bool place_in(const ls_comm *comm, const ls_window *window, ls_region *region) {
     size_t nbytes = region_nbytes(comm, region), used = 0;
     for (const ls_region *other = comm->regions; other; other = other->next) {
@@ -65,7 +65,7 @@ static bool place_in(const ls_comm *comm, const ls_window *window, ls_region *re
 }
 
 /* Gives the region an offset, on all ranks alike, since they hold the same regions and windows. Until then its own
- * offset is 0, which says that it has no place yet. Returns its window, which may be one that does not count yet. */
+ * offset is 0: it has no place yet. Returns its window, which may be a new one that is not kept yet. */
 static ls_window *place(ls_comm *comm, ls_region *region) {
     int count = atomic_load(&comm->window_count);
     for (int i = 0; i < count; i++)
@@ -96,8 +96,8 @@ static off_t own_offset(const ls_comm *comm, const ls_region *region) {
     return (off_t)(region->offset + (size_t)comm->rank * region->stride_bytes);
 }
 
-/* Whether the file holds the region now, and pages for this rank's part. The file only grows: all ranks are at the same
- * region. Each allocates its own part, so that on NUMA machines it lies near that rank. */
+/* Extends the file to the region's end and allocates this rank's part; false on failure. The file only grows: all ranks
+ * allocate the same region. Each allocates its own part, so that on NUMA machines it lies near that rank. */
 static bool allocate_part(const ls_comm *comm, const ls_region *region) {
     struct stat info;
     off_t end = (off_t)(region->offset + region_nbytes(comm, region));

@@ -1,13 +1,13 @@
-/* staged — operations on GPU memory by way of the host.
- *   idea  : what an operation reads is copied to page-locked memory of the host, the group's own algorithms run on it
- *           there, and what they wrote is copied back. Memory of ls_comm_alloc_shared has a companion in the group's
- *           shared memory, so that ranks reduce one another's data where it lies; other buffers go through private
- *           memory that grows to the largest operation seen, and from there through the group's staging buffers
- *   cost  : the bytes that the rank sends cross the bus once to the host, those that it receives once back; between the
- *           two, the enqueueing call waits for the stream and for the other ranks. Nothing overlaps within an operation
- *   order : the copies are in stream order. The host touches the memory only when the stream has come to the operation,
- *           and the next operation's copy follows on the same stream, so no event is needed. The order of summation is
- *           the algorithm's: the same bits as on CPU devices
+/* staged — operations on GPU memory through host memory.
+ *   idea  : an operation's input is copied to pinned host memory, the group's own algorithms run on it there, and their
+ *           output is copied back. Memory of ls_comm_alloc_shared has a companion in the group's shared memory, so that
+ *           ranks reduce one another's data in place; other buffers go through private memory that grows to the largest
+ *           operation seen, and from there through the group's staging buffers
+ *   cost  : sent bytes cross the bus once to the host, received bytes once back; in between, the enqueueing call waits
+ *           for the stream and for the other ranks. Nothing overlaps within an operation
+ *   order : the copies are in stream order. The host accesses the memory only when the stream has reached the
+ *           operation, and the next operation's copy follows on the same stream, so no event is needed. The order of
+ *           summation is the algorithm's: the same bits as on CPU devices
  *   fails : as the group's operations do; on failure nothing is copied back */
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 #include "common/comm/wait.h"
 
 struct staged {
-    char *memory; /* page-locked */
+    char *memory; /* pinned */
     size_t capacity_bytes;
 };
 
@@ -39,7 +39,7 @@ ls_journey ls_journey_of(const ls_operation *operation) {
     }
 }
 
-/* Makes the private memory as large as is asked for. The stream may still copy from the old one. */
+/* Grows the private memory to `nbytes`. The stream may still copy from the old one. */
 static ls_status grow(ls_comm *comm, ls_stream *stream, size_t nbytes) {
     struct staged *staged = comm->path_state;
     if (nbytes <= staged->capacity_bytes) return LS_OK;
@@ -121,7 +121,7 @@ static const struct ls_path staged_path = {.mirrors = true, .enqueue = enqueue, 
 
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device) {
     comm->path_state = calloc(1, sizeof(struct staged));
-    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a group's staging");
+    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a group's staging");
     comm->device = device;
     comm->path = &staged_path;
     return LS_OK;

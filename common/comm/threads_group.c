@@ -2,8 +2,8 @@
  *   idea  : the control area is anonymous memory, mapped once; each endpoint points to it. Every address means the same
  *           to all ranks, so buffers are read and written in place. Nothing else differs from shared memory: the same
  *           steps, the same algorithms
- *   order : the endpoint destroyed last frees the control area, so a rank that still waits for one that has left finds
- *           that one's mark there
+ *   order : the endpoint destroyed last frees the control area, so a rank that still waits for a rank that has left can
+ *           read there that it has
  *   fails : a rank may give up (a missed deadline, an abort) while a slower one still works in its buffer. An operation
  *           that fails therefore returns only when no other rank is inside of one (ls_comm_leave): its caller may then
  *           free the buffer */
@@ -18,12 +18,12 @@
 
 static ls_status make_control_area(const ls_comm_options *options, void **out) {
     *out = NULL;
-    if (options->world_size == 1) return LS_OK; /* alone there is nobody to meet */
+    if (options->world_size == 1) return LS_OK; /* a group of one has no other ranks */
     void *base = mmap(NULL, ls_control_nbytes(options->world_size), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a process group of %d threads: %s", options->world_size,
-                       strerror(errno));
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a process group of %d threads: %s",
+                       options->world_size, strerror(errno));
     *out = base;
     return LS_OK;
 }
@@ -71,7 +71,7 @@ ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options) 
     if (status == LS_OK) return LS_OK;
     if (control_area && !out[0]) munmap(control_area, ls_control_nbytes(world_size));
     for (int r = 0; r < world_size; r++) {
-        ls_comm_destroy(out[r]); /* the last one gives the control area back */
+        ls_comm_destroy(out[r]); /* the last one frees the control area */
         out[r] = NULL;
     }
     return status;

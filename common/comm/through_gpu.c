@@ -1,9 +1,9 @@
-/* through_gpu — operations on host memory by way of NCCL, in a group over hosts that nothing else carries: the opposite of
+/* through_gpu — operations on host memory through NCCL, in a group over hosts without another carrier: the opposite of
  * staged.c.
- *   idea  : what an operation reads is copied to memory of the GPU, NCCL runs it there, and what it wrote is copied back.
- *           Operations of one round need less time through the control areas, and stay there
+ *   idea  : an operation's input is copied to GPU memory, NCCL runs it there, and its output is copied back. Operations
+ *           of one round are faster through the control areas, and still use them
  *   cost  : the bytes cross the bus twice. The memory grows to the largest operation seen. Rare: gradients are on the GPU
- *   order : all of it is enqueued on the stream, which may run on
+ *   order : everything is enqueued on the stream, which need not wait
  *   fails : as NCCL's operations do */
 #include <stdlib.h>
 
@@ -77,7 +77,7 @@ static const struct ls_path path = {
 
 ls_status ls_through_gpu_attach(ls_comm *comm) {
     struct through_gpu *t = comm->carrier_state = calloc(1, sizeof *t);
-    if (!t) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a path to NCCL");
+    if (!t) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a path to NCCL");
     t->nccl = comm->path;
     comm->path = &path;
     return LS_OK;

@@ -1,7 +1,8 @@
-/* values — the labels of tensors, and what a collective operation makes of them.
- *   idea  : what a tensor is on the ranks of an axis is known where it comes to be, and changes in collectives only. A loss that
- *           is a little off mostly is a sum of what was no term of it, or a term that nobody has added up
- *   table : of each axis that the operation's group spans; the others stay as they are
+/* values — the labels of tensors, and how a collective operation changes them.
+ *   idea  : how a tensor is distributed over the ranks of an axis is known where it is created, and changes in
+ *           collectives only. A slightly wrong loss is usually a sum over values that were not its terms, or a term
+ *           that was never summed
+ *   table : for each axis that the operation's group spans; labels on the other axes stay unchanged
  *
  *               operation         input                    output
  *               all_reduce sum    partial                  replicated
@@ -11,11 +12,11 @@
  *               broadcast         varying, replicated      replicated
  *               send, recv        any                      as it is
  *
- *   axes  : those on which the group's ranks have different places, by the job's numbers (mesh.h). So a group of too many
- *           ranks is found by the axis on which it should not be
- *   cost  : off: a branch where an operation is called. On: a walk through all entries for each call
- *   fails : memory without a label is not checked; nor is a label that is wrong itself, but for the bits of what is said to be
- *           replicated */
+ *   axes  : an operation's axes are those on which the group's ranks have different coordinates, by their ranks in the
+ *           job (mesh.h). So a group with too many ranks is found by the axis that it should not span
+ *   cost  : off: a branch per operation. On: a pass over all entries per operation
+ *   fails : memory without a label is not checked. Wrong labels are not found, except that memory labelled replicated
+ *           is compared bitwise */
 #include "common/comm/values.h"
 
 #include <stdarg.h>
@@ -37,7 +38,7 @@ static const char *const texts[] = {"replicated", "varying", "partial", "split"}
 
 ls_status ls_values_begin(const int sizes[LS_MESH_AXES], ls_comm *const groups[LS_MESH_AXES]) {
     own = calloc(1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the labels of values");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the labels of values");
     memcpy(own->sizes, sizes, sizeof own->sizes);
     memcpy(own->groups, groups, sizeof own->groups);
     return LS_OK;
@@ -66,7 +67,7 @@ static struct ls_labelled *find_kept(const char *name) {
     return NULL;
 }
 
-/* A new entry, in the place of one whose memory is gone if there is one. */
+/* A new entry, in place of one whose memory has been freed, if there is one. */
 static struct ls_labelled *add_entry(ls_values *v) {
     for (size_t i = 0; i < v->count; i++)
         if (!v->list[i].kept && !v->list[i].begin) return &v->list[i];
@@ -150,6 +151,8 @@ struct rule {
     ls_value after;
 };
 
+/* The operation's row of the table above, as bits 1 << LS_PARTIAL and so on. If it moves no values between ranks, or is
+ * a message between two, `allowed` is 0: it is not checked, and changes no label. */
 static struct rule rule_of(const ls_announcement *what) {
     const unsigned own_values = 1u << LS_VARYING | 1u << LS_REPLICATED;
     switch (what->kind) {
@@ -162,7 +165,8 @@ static struct rule rule_of(const ls_announcement *what) {
     }
 }
 
-/* Whether ranks of the group have different places on the axis. */
+/* Whether ranks of the group have different places on the axis. A rank's place follows from its rank in the job
+ * (ls_job_rank) and the sizes of the axes (mesh.h). */
 static bool spans(const ls_comm *comm, ls_mesh_axis axis) {
     const int *sizes = ls_values_here->sizes;
     int below = axis == LS_MESH_TENSOR ? 1 : sizes[LS_MESH_TENSOR];
@@ -185,12 +189,14 @@ static ls_status check_entry(const struct ls_labelled *entry, const ls_operation
     return status;
 }
 
+/* Sets the labels after an operation of the group. */
 static void relabel(struct ls_labels *labels, const ls_comm *comm, ls_value after) {
     for (int a = 0; a < LS_MESH_AXES; a++)
         if (spans(comm, (ls_mesh_axis)a)) labels->on[a] = after;
 }
 
-/* Behind the operation what is kept in its output has new labels. Else the output is a value of its own, with its input's name. */
+/* After the operation, entries within its output get new labels. If there are none, the output becomes a new entry with
+ * its input's name. */
 static void label_output(const ls_operation *operation, ls_value after, const char *in, size_t read, size_t written) {
     ls_values *v = ls_values_here;
     bool gathers = operation->what.kind == LS_OPERATION_ALL_GATHER, in_place = !operation->send, any = false;
@@ -236,7 +242,7 @@ ls_status ls_values_leave(ls_device *device, ls_status status) {
     ls_values_here = NULL;
     ls_operation_check = NULL;
     if (!v || status != LS_OK || ls_device_kind_of(device) == LS_DEVICE_META) return status;
-    if (v->is_full) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the labels of values");
+    if (v->is_full) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the labels of values");
     status = ls_device_synchronize(device);
     for (int a = 0; a < LS_MESH_AXES && status == LS_OK; a++)
         if (v->sizes[a] > 1 && v->groups[a])

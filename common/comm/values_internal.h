@@ -7,7 +7,7 @@
 enum { LS_VALUE_NAME = 96 };
 
 struct ls_labelled {
-    const char *begin; /* NULL: its memory has become another's */
+    const char *begin; /* NULL: its memory was relabelled */
     size_t nbytes;
     char name[LS_VALUE_NAME];
     struct ls_labels labels;
@@ -21,12 +21,13 @@ struct ls_values {
     size_t count, room;
     const char *pass;
     int block;
-    bool is_full; /* there was no memory for an entry */
+    bool is_full; /* memory for an entry ran out */
 };
 
 extern const char *const ls_mesh_axis_names[LS_MESH_AXES];
 
-/* values_compare.c: what is kept and replicated on the axis, in bits. Collective over its group, host-blocking. */
+/* values_compare.c: compares, bit for bit, the kept ranges that are replicated on the axis. Collective over its group,
+ * host-blocking. */
 ls_status ls_values_compare(const ls_values *values, ls_mesh_axis axis, ls_stream *stream);
 
 #endif

@@ -1,23 +1,23 @@
-/* wait — meeting: steps of all ranks, steps between two, deadlines, and what is said when a rank does not come.
- *   idea  : each rank writes its own arrival and looks at the others', so news travels in one transfer of a cache line,
- *           and that of several ranks at the same time. A rank that has looked for long sleeps; the last rank to arrive
- *           rings a bell for the sleepers. A rank that has waited for longer than a patrol interval asks why: has the
- *           group been broken? Has a missing rank left or died (its pidfd says so; threads cannot die alone)? Is the
+/* wait — meetings: steps of all ranks, steps between two, deadlines, and the report when a rank does not arrive.
+ *   idea  : each rank writes its own arrival and polls the others', so an arrival takes one transfer of a cache line,
+ *           and those of several ranks overlap. A rank that has polled for long sleeps; the last rank to arrive wakes
+ *           the sleepers. A rank that has waited for longer than a patrol interval checks for the cause: has the group
+ *           been broken? Has a missing rank left or died (its pidfd shows it; threads cannot die alone)? Is the
  *           deadline over? So lost ranks are noticed within an interval, at no cost to ranks that do not wait
  *   cost  : W - 1 cache lines read per rank and step. One counter for all would be one line, but written W times in turn
- *   order : what a rank wrote before it arrived is visible to all that pass the step; what it wrote before a step
- *           inside an operation is visible to those who awaited that. Arrivals are sequentially consistent: the last
- *           one finds all others there, and then sees any rank that began to sleep without having seen it
- *   safe  : two arrivals per rank are enough. A rank that comes to step s + 2 has passed s + 1, to which all came after
- *           they had passed s. What an operation announced stays until a later meeting; by then all its ranks have come
- *           to a step that they come to only when they no longer look at it: the operation's last gate, or the next
- *           meeting
+ *   order : a rank's writes before its arrival are visible to all that pass the step; those before a step inside an
+ *           operation are visible to the ranks that awaited that. Arrivals are sequentially consistent: the last rank
+ *           sees all other arrivals, and then any rank that began to sleep without having seen its own
+ *   safe  : two arrivals per rank are enough. A rank that arrives at step s + 2 has passed s + 1, at which all arrived
+ *           after they had passed s. An operation's announcement stays until a later meeting; by then all its ranks
+ *           have arrived at a step that they reach only when they no longer read it: the operation's last gate, or the
+ *           next meeting
  *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one. The others
- *           find it on their patrol, or when they come second with a reason of their own. When a deadline is missed, the
- *           missing rank is blamed; if it is itself waiting for another rank, that one is. It may wait in another of the
- *           job's groups, and have begun later, as a stage behind a bubble does: so whoever waits for a rank that waits
- *           stays for up to half a deadline more, in which that one's wait ends, and names the rank that it lacks. Where
- *           the kernel has no pidfds, a death shows as a missed deadline */
+ *           find it on their patrol, or when they try to report a reason of their own. When a deadline is missed, the
+ *           missing rank is blamed; if it is itself waiting for another rank, that one is. It may wait in another of
+ *           the job's groups, and have begun later, as a stage after a bubble does: so a rank that waits for a waiting
+ *           rank continues for up to half a deadline more, in which the other wait ends and names its missing rank.
+ *           Where the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdarg.h>
@@ -29,14 +29,14 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-#define LS_LONGER 0.5         /* deadlines more, for a rank that waits itself */
-#define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of who has come, so its verdict is to be the first */
-#define LS_POLL_NS 50000      /* between two polls that neither spin nor yield */
-#define LS_SETTLE_NS 200000   /* between two looks at whether all have noticed a failure */
-#define LS_FRESH_NS 250000000 /* two heartbeats and more: what the record shows of other hosts */
-#define LS_REASON_LOOKS 5000  /* at whether who broke the group has said why */
+#define LS_LONGER 0.5         /* more deadlines, for a rank that waits itself */
+#define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of arrivals, so its verdict should be the first */
+#define LS_POLL_NS 50000      /* sleep between two polls, after spinning and yielding */
+#define LS_SETTLE_NS 200000   /* between two checks that all have noticed a failure */
+#define LS_FRESH_NS 250000000 /* more than two heartbeats: the record's state of other hosts */
+#define LS_REASON_LOOKS 5000  /* polls for the reason of the rank that broke the group */
 
-/* The ranks that the wait at `what` lacks, if one is on patrol. */
+/* The ranks missing from the wait at `what`, if it is on patrol. */
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late);
 
 /* --- the broken group --------------------------------------------------------------------------------------------- */
@@ -46,13 +46,14 @@ static void remember(ls_comm *comm, ls_status status) {
     atomic_compare_exchange_strong(&comm->failure, &intact, (int)status);
 }
 
-/* False: somebody has told them before. Else *record, if it is asked for, shows where all ranks were. */
+/* False if another rank has broken the group before. Else *record, unless record is NULL, shows where all ranks
+ * were. */
 static bool tell_peers(ls_comm *comm, ls_status status, int rank, const char *reason, const bool *late,
                        ls_flight_record **record) {
     if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
-        /* it may still be writing its reason; the count bounds what a rank that died there costs */
+        /* it may still be writing its reason; the count limits the wait for a rank that died there */
         for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++)
             nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
         return false;
@@ -68,27 +69,26 @@ static bool tell_peers(ls_comm *comm, ls_status status, int rank, const char *re
     return true;
 }
 
-/* From then on the reason is there, and does not change any more. A rank that died while it wrote one is noticed as
- * dead. */
+/* Once this is true, the reason is written and final. A rank that died while it wrote one is noticed as dead. */
 bool ls_comm_is_broken(const ls_comm *comm) { return comm->broken && atomic_load(&comm->broken->state) == LS_BROKEN; }
 
-/* Somebody broke the group while this rank was at `what` (NULL: at nothing that has a name), or before it. */
+/* Another rank broke the group while this rank was at `what` (NULL: at no named operation), or before it. */
 static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     char text[LS_TEXT_CAPACITY];
     const char *at = what ? ls_announcement_text(comm, text, what, true) : "", *colon = what ? ": " : "";
     ls_status status = ls_comm_is_broken(comm) ? (ls_status)comm->broken->status : LS_ERR_PEER;
     remember(comm, status);
-    if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued behind the first */
+    if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued after the first */
     if (!ls_comm_is_broken(comm))
-        return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
+        return ls_fail(status, "%s%sa rank has broken the group without giving a reason", at, colon);
     if (comm->broken->rank < 0)
         return ls_fail(status, "%s%s%.*s", at, colon, LS_REASON_CAPACITY - 1, comm->broken->reason);
     return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
                    comm->broken->reason);
 }
 
-/* Whoever comes second to the same reason says it in the same words. Any other reason is not the one that broke the
- * group: what this rank has found may be a consequence. */
+/* A rank that finds the same reason later has the same text. A different reason did not break the group: this rank may
+ * have found a consequence. */
 static bool is_known_reason(const ls_comm *comm, const char *reason) {
     return !ls_comm_is_broken(comm) || strncmp(comm->broken->reason, reason, LS_REASON_CAPACITY - 1) == 0;
 }
@@ -130,24 +130,24 @@ void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *lat
     ls_flight_tell(comm, record);
 }
 
-/* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
+/* --- access to other ranks' buffers ------------------------------------------------------------------------------- */
 
 static bool somebody_inside(const ls_comm *comm) {
-    if (atomic_load(&comm->broken->state) == LS_BREAKING) return true; /* not yet visible to who enters */
+    if (atomic_load(&comm->broken->state) == LS_BREAKING) return true; /* not yet visible to ranks that enter */
     for (int r = 0; r < comm->world_size; r++)
         if (atomic_load(&comm->segment->slot[r].inside)) return true;
     return false;
 }
 
-/* Both sides write first (here: inside; who gives up: broken) and look at the other's second, sequentially consistent,
- * so that one of them sees the other. */
+/* Both sides write their flag first (here: inside; a rank that gives up: broken) and then read the other's,
+ * sequentially consistent, so that one of them sees the other. */
 void ls_comm_enter(ls_comm *comm) {
     if (comm->transport->shares_buffers) atomic_store(&comm->segment->slot[comm->rank].inside, 1);
 }
 
-/* The others find the group broken at their next wait, or within a patrol interval if they wait already; who copies or
- * adds comes to its end. So this wait is short without a deadline, and a deadline would let somebody read what is being
- * freed. */
+/* The others find the group broken at their next wait, or within a patrol interval if they wait already; a rank that
+ * copies or adds completes. So this wait is short without a deadline, and a deadline would let a rank read memory that
+ * is being freed. */
 void ls_comm_leave(ls_comm *comm, ls_status status) {
     if (!comm->transport->shares_buffers) return;
     atomic_store(&comm->segment->slot[comm->rank].inside, 0);
@@ -165,13 +165,13 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
 
 /* --- who is missing ----------------------------------------------------------------------------------------------- */
 
-/* Whether a rank has come to this rank's step. Nobody is further than that without this rank. */
+/* Whether a rank has arrived at this rank's step. No rank is further than that without this rank. */
 static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) {
     uint64_t step = comm->channel[channel].step;
     return atomic_load(&ls_segment_arrival(comm, channel, rank, step)->step) == step;
 }
 
-/* Marks the ranks that the wait still lacks; how many. */
+/* Marks the ranks that the wait still lacks; returns their number. */
 static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
     int count = 0;
     for (int r = 0; r < comm->world_size; r++) {
@@ -181,10 +181,9 @@ static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing)
     return count;
 }
 
-/* The rank that keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not
- * wait. */
+/* The rank that blocks `rank`: follows the ranks that wait for one another's steps to one that does not wait. */
 static int find_culprit(const ls_comm *comm, int rank) {
-    for (int hop = 0; hop < comm->world_size; hop++) { /* not for ever around a circle */
+    for (int hop = 0; hop < comm->world_size; hop++) { /* bounded, in case of a cycle */
         ls_rank_slot *slot = &comm->segment->slot[rank];
         int next = atomic_load(&slot->awaits) - 1;
         if (next < 0 || ls_flag_reached(&comm->segment->slot[next].progress, atomic_load(&slot->awaited_value))) break;
@@ -193,12 +192,12 @@ static int find_culprit(const ls_comm *comm, int rank) {
     return rank;
 }
 
-/* Whether a rank waits for others, in whichever group. One that was stopped has not looked for long. */
+/* Whether a rank waits for others, in any group. A stopped rank has not polled for long. */
 static bool is_waiting(const ls_comm *comm, int rank) {
     return ls_flight_looked_ms(comm, rank) > ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
 }
 
-/* Where a carrier's progress is waited for, it does not say of whom: ranks that wait themselves are not to blame, unless
+/* A wait for a carrier's progress does not show which rank is late: ranks that wait themselves are not blamed, unless
  * all do. */
 static void spare_waiting(const ls_comm *comm, bool *missing) {
     bool rest[LS_COMM_MAX_RANKS], any = false;
@@ -235,7 +234,7 @@ static void find_late(const ls_comm *comm, const ls_announcement *what, bool *la
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-/* A wait while it lasts. */
+/* The state of a wait. */
 struct lookout {
     const ls_comm *comm;
     const ls_wait *wait;
@@ -253,7 +252,7 @@ static bool is_there(void *context) {
     return lookout->first == world_size;
 }
 
-/* Polls as politely as ls_flag_await waits; there is nothing to sleep on. */
+/* Polls with the same pauses as ls_flag_await; there is no futex to sleep on. */
 static bool poll_for(struct lookout *lookout, ls_patience patience, double limit_us) {
     for (double begin_us = ls_now_us();;) {
         if (is_there(lookout)) return true;
@@ -267,9 +266,10 @@ static bool poll_for(struct lookout *lookout, ls_patience patience, double limit
     }
 }
 
-/* Why is it not there? LS_OK: wait on. Otherwise the group is broken and the reason is reported: another rank's, if it
- * has broken the group before; LS_ERR_PEER and who is lost, if a missing rank will never come; LS_ERR_TIMEOUT and whose
- * fault it is, if `until_us` is over. What has come in the meantime accuses nobody. */
+/* Checks why the wait has not ended. LS_OK: wait on. Otherwise the group is broken and the reason is reported: another
+ * rank's, if it has broken the group before; LS_ERR_PEER and the lost ranks, if a missing rank will never arrive;
+ * LS_ERR_TIMEOUT and the late ranks, if `until_us` has passed. Ranks that have arrived in the meantime are not
+ * blamed. */
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     char ranks[LS_RANKS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;
@@ -279,7 +279,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
-        /* Whoever left after a failure has said why before, though perhaps not yet when this function began. */
+        /* A rank that left after a failure has reported it before, though perhaps after this function began. */
         if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
         return ls_comm_break(comm, LS_ERR_PEER, wait->what, "%s %s", ls_comm_ranks_text(ranks, missing, comm),
                              died ? "died" : "left the group without taking part");
@@ -287,7 +287,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     if (ls_now_us() < until_us) return LS_OK;
     if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
+    return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not arrive within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
 }
 
@@ -314,7 +314,7 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
             until_us = now_us + LS_PATROL_US;
         ls_status status = patrol(comm, wait, until_us);
         comm->channel[wait->channel].patrol = NULL;
-        if (status == LS_OK && wait->poll && now_us >= until_us && !is_there(&lookout)) /* though all have come */
+        if (status == LS_OK && wait->poll && now_us >= until_us && !is_there(&lookout)) /* though all have arrived */
             status = ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
                                    ls_job_rank(comm, comm->rank), comm->timeout_s);
         if (status != LS_OK) return status;
@@ -364,7 +364,7 @@ void ls_comm_steps_end(ls_comm *comm, uint32_t steps) {
     comm->progress_base += steps;
 }
 
-/* --- meeting ------------------------------------------------------------------------------------------------------ */
+/* --- meetings ----------------------------------------------------------------------------------------------------- */
 
 static bool same_operation(const ls_announcement *a, const ls_announcement *b) {
     return a->sequence == b->sequence && a->count == b->count && a->kind == b->kind && a->dtype == b->dtype &&
@@ -390,8 +390,8 @@ ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announce
         if (same_operation(first, other)) continue;
         char text[LS_TEXT_CAPACITY], first_text[LS_TEXT_CAPACITY];
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
-                             "operations in the same order",
+                             "the ranks are out of step: rank %d runs %s, but rank %d runs %s; all must enqueue the "
+                             "same operations in the same order",
                              ls_job_rank(comm, r), ls_announcement_text(comm, text, other, true), comm->first,
                              ls_announcement_text(comm, first_text, first, true));
     }

@@ -1,4 +1,4 @@
-/* arrays — samples by index out of memory that is laid out as the files are: bytes stay bytes, a quarter of the floats' memory.
+/* arrays — samples by index, from memory with the files' layout: bytes stay bytes, a quarter of the floats' memory.
  *   cost  : a file is read once, into memory of its size, and checked in one pass; there is no second copy */
 #include "common/data/arrays.h"
 
@@ -37,7 +37,7 @@ static void array_close(ls_dataset *dataset) {
     free(set);
 }
 
-/* --- what samples may hold ---------------------------------------------------------------------------------------- */
+/* --- valid values of samples -------------------------------------------------------------------------------------- */
 
 static ls_status check_finite(const struct ls_array *array, const char *path, size_t samples, size_t count) {
     for (size_t s = 0; array->element == LS_ELEMENT_F32 && s < samples; s++) {
@@ -58,7 +58,7 @@ static ls_status check_label(struct ls_array_set *set, size_t sample, int classe
                        set->answers_path, (long long)label, sample);
     if (label >= most)
         return ls_fail(LS_ERR_FORMAT,
-                       "%s: label %lld of sample %zu is out of range 0 to %lld: there are %s%lld classes",
+                       "%s: label %lld of sample %zu is out of range 0 to %lld: the data has %s%lld classes",
                        set->answers_path, (long long)label, sample, (long long)most - 1, classes > 0 ? "" : "at most ",
                        (long long)most);
     ls_dataset_note_label(&set->base, label, sample);
@@ -81,7 +81,7 @@ ls_status ls_array_set_open(struct ls_array_set **out, const struct ls_layout *l
     static const ls_dataset_kind kind = {.read = array_read, .close = array_close};
     *out = NULL;
     struct ls_array_set *set = calloc(1, sizeof *set);
-    if (!set) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the data of %s", folder);
+    if (!set) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the data of %s", folder);
     set->base.kind = &kind;
     ls_status status = layout->read(set, folder, split);
     if (status == LS_OK) status = check_values(set, classes > 0 ? classes : layout->classes);

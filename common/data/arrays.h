@@ -1,6 +1,6 @@
-/* Data sets that are kept in memory as their files have them, and turned into floats sample by sample. Private to
- * common/data. A layout of files (folder.c lists them) fills in a set's arrays; what is checked and how values become inputs is
- * the same for all. */
+/* Data sets whose files are kept in memory unconverted and are converted to floats sample by sample. Private to
+ * common/data. Each layout of files (folder.c lists them) fills in a set's arrays; checks and conversion are the same
+ * for all. */
 #ifndef LS_DATA_ARRAYS_H
 #define LS_DATA_ARRAYS_H
 
@@ -13,7 +13,7 @@
 
 typedef enum ls_element { LS_ELEMENT_U8, LS_ELEMENT_I32, LS_ELEMENT_I64, LS_ELEMENT_F32 } ls_element;
 
-/* A value for each sample, or several: at data, data + stride, ... */
+/* One or several values per sample, at data, data + stride, ... */
 struct ls_array {
     const uint8_t *data; /* aligned for its elements */
     size_t stride;       /* bytes from one sample to the next */
@@ -32,29 +32,29 @@ struct ls_normalizer {
 struct ls_array_set {
     ls_dataset base;
     struct ls_array inputs, answers; /* answers: labels, or floats */
-    void *memory[2];                 /* what the arrays lie in; malloc's */
+    void *memory[2];                 /* the arrays' memory, from malloc */
     char inputs_path[PATH_MAX], answers_path[PATH_MAX];
     struct ls_normalizer normalizer;
 };
 
-/* One way in which files lie in a folder. */
+/* A layout of files in a folder. */
 struct ls_layout {
     bool (*owns)(const char *name); /* whether a file of that name may be one of its files */
     /* Reads a split: arrays, paths, count, and the spec without classes. */
     ls_status (*read)(struct ls_array_set *set, const char *folder, ls_split split);
-    int classes; /* that the format fixes; 0: the labels tell */
-    /* NULL, or whether a folder has a test split: one without is whole */
+    int classes; /* fixed by the format; 0: counted from the labels */
+    /* NULL, or whether a folder has a test split, which is then optional */
     bool (*has_test)(const char *folder);
 };
 extern const struct ls_layout ls_idx_layout, ls_cifar10_layout, ls_cifar100_layout, ls_npy_layout;
 
-/* Opens a split of a folder in that layout, checked and not yet normalized. `classes` 0: as many as the layout or the labels
- * say. On failure *out is NULL. */
+/* Opens a split of a folder in that layout, checked and not yet normalized. `classes` 0: taken from the layout or the
+ * labels. On failure *out is NULL. */
 ls_status ls_array_set_open(struct ls_array_set **out, const struct ls_layout *layout, const char *folder,
                             ls_split split, int classes);
 
-/* Makes the normalizer of a training set, whose means it may take from all of its values; of a test set, from the training
- * set's. LS_ERR_NO_MEMORY. */
+/* The first creates the normalizer of a training set, with rule `auto` from means over all its values. The second
+ * creates a test set's from that of its training set. LS_ERR_NO_MEMORY. */
 ls_status ls_array_set_normalize(struct ls_array_set *set, ls_normalize rule);
 ls_status ls_array_set_normalize_like(struct ls_array_set *set, const struct ls_array_set *train);
 
@@ -63,7 +63,7 @@ void ls_normalizer_apply(const struct ls_normalizer *normalizer, ls_element elem
                          float *restrict input);
 void ls_normalizer_free(struct ls_normalizer *normalizer);
 
-/* The float that each byte becomes. */
+/* Computes the float for each byte value. */
 void ls_byte_values(float value_of[256], ls_normalize rule, float mean, float deviation);
 
 /* input[i] = value_of[bytes[i]] */

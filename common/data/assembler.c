@@ -7,10 +7,10 @@
 
 #define LS_BUFFER_ALIGNMENT 64 /* a cache line */
 #define LS_PAGE_NBYTES 4096
-/* Values that are read before they are rounded: they stay in the first-level cache. */
+/* Values that are read before they are rounded: few enough to stay in the first-level cache. */
 #define LS_ROUNDED_TOGETHER ((size_t)2048)
 
-/* NULL: no memory. Arrays that are page-locked share no page, since each is locked on its own. */
+/* NULL: no memory. Pinned arrays share no page, since each is pinned on its own. */
 static void *alloc_array(size_t nbytes, ls_device *pin_for) {
     size_t alignment = pin_for ? LS_PAGE_NBYTES : LS_BUFFER_ALIGNMENT;
     void *memory = NULL;
@@ -48,12 +48,12 @@ void ls_batch_slot_free(ls_batch_slot *slot) {
     free_array(slot->targets, slot->pinned_for);
 }
 
-/* Whether inputs are in another type than the data set's. */
+/* Whether the inputs' type differs from the data set's. */
 static bool rounds(const ls_assembler *assembler) {
     return assembler->precision != LS_FP32 && !ls_dataset_spec(assembler->dataset)->tokens;
 }
 
-/* Samples that are read before they are rounded. */
+/* The number of samples that are read before they are rounded. */
 static size_t rounded_together(const ls_assembler *assembler) {
     size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
     return input_count < LS_ROUNDED_TOGETHER ? LS_ROUNDED_TOGETHER / input_count : 1;
@@ -66,8 +66,8 @@ bool ls_assembler_alloc(ls_assembler *assembler) {
     return assembler->samples != NULL;
 }
 
-/* Reads the batch's samples from number `at` on; answers go to the slot. `indices`: the batch's, NULL: a stream, which
- * may end before. */
+/* Reads the batch's samples from number `at` on; labels and targets go to the slot. `indices`: the batch's; NULL: a
+ * stream, which may end earlier. */
 static ls_status read_samples(const ls_assembler *assembler, const int64_t *indices, size_t at, size_t count,
                               void *inputs, const ls_batch_slot *slot, size_t *read) {
     const ls_sample_spec *spec = ls_dataset_spec(assembler->dataset);
@@ -78,7 +78,7 @@ static ls_status read_samples(const ls_assembler *assembler, const int64_t *indi
     return ls_dataset_read(assembler->dataset, indices + at, count, inputs, labels, targets);
 }
 
-/* All of the batch, in the loader's precision. */
+/* Reads the whole batch, in the loader's precision. */
 static ls_status read_batch(const ls_assembler *assembler, const int64_t *indices, size_t count, ls_batch_slot *slot,
                             size_t *read) {
     if (!rounds(assembler)) return read_samples(assembler, indices, 0, count, slot->inputs, slot, read);
@@ -104,8 +104,8 @@ static ls_status fill_by_index(const ls_assembler *assembler, ls_batch_slot *slo
     return read_batch(assembler, share.indices, share.local_count, slot, &read);
 }
 
-/* A pass over this worker's share of the stream, one of those of all workers of all ranks; ls_stream_share (batch.h)
- * says which. */
+/* Begins a pass over this worker's share of the stream. Each worker of each rank has a share; ls_stream_share (batch.h)
+ * assigns them. */
 static ls_status open_share(ls_assembler *assembler) {
     const ls_stream_share *stream = &assembler->stream;
     size_t workers = (size_t)assembler->workers;

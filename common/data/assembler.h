@@ -1,5 +1,5 @@
-/* ls_assembler: fills batches from a dataset, by index or from a share of a stream; each worker of a loader has one.
- * Private to common/data. */
+/* ls_assembler: fills batches from a dataset, by index or from a rank's share of a stream; each worker of a loader has
+ * one. Private to common/data. */
 #ifndef LS_DATA_ASSEMBLER_H
 #define LS_DATA_ASSEMBLER_H
 
@@ -9,22 +9,22 @@
 #include "common/data/dataset.h"
 #include "common/device/device.h"
 
-/* A batch's memory, which batch it is, and what became of it. */
+/* A batch's memory, its position, and the status of filling it. */
 typedef struct ls_batch_slot {
-    int worker;      /* the loader's: who is to fill it, ... */
-    uint32_t ticket; /* ... and the value of that worker's `filled` that says it is */
+    int worker;      /* for the loader: the worker that fills it, ... */
+    uint32_t ticket; /* ... and the value of that worker's `filled` that marks it as filled */
     ls_batch batch;  /* given: epoch, and (by index) step; filled in: count and global_count */
-    uint64_t pass;   /* given: a new number for each epoch that is begun, also if it is begun again */
+    uint64_t pass;   /* given: a new number each time an epoch is begun, even the same epoch again */
     ls_status status;
     bool end;     /* (stream) the share had no batch left */
     void *inputs; /* of the loader's precision, or tokens */
     int64_t *labels;
     float *targets;
-    ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
+    ls_device *pinned_for; /* the three are pinned for this device; NULL: not pinned */
 } ls_batch_slot;
 
-/* Room for `sample_count` samples with inputs in `precision`, page-locked for `pin_for`, if that is not NULL. false: no
- * memory. A slot that is all zero may be freed. */
+/* Allocates room for `sample_count` samples with inputs in `precision`, pinned for `pin_for` unless that is NULL.
+ * False: no memory. A zero-filled slot may be freed. */
 bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_dtype precision,
                          ls_device *pin_for);
 void ls_batch_slot_free(ls_batch_slot *slot);
@@ -36,21 +36,20 @@ typedef struct ls_assembler {
     ls_stream_share stream;
     ls_dtype precision;
     int worker, workers; /* of this rank */
-    float
-        *samples; /* in half precision, unless they are tokens: room for some samples before they are rounded; owned */
+    float *samples;      /* fp16 and bf16, except for tokens: room for some samples before rounding; owned */
     /* the pass in progress */
     uint64_t pass;
     ls_cursor *cursor; /* (stream) NULL before the first batch and after the last */
     bool ended;
     ls_status status;
-    char cause[512]; /* the error line of the first failure; empty if nothing was said */
+    char cause[512]; /* the error message of the first failure, or empty */
 } ls_assembler;
 
-/* Makes room for what `precision` needs. False: no memory. */
+/* Allocates the memory that `precision` needs. False: no memory. */
 bool ls_assembler_alloc(ls_assembler *assembler);
 
-/* Fills the slot; its status and end say how it went. After a failure, and at the end of a share, the following slots
- * of the pass end the same way without any work. Errors are kept in `cause`, not printed. */
+/* Fills the slot and sets its status and end. After a failure, and at the end of a share, the later slots of the pass
+ * get the same status without any work. Errors are kept in `cause`, not printed. */
 void ls_assembler_fill(ls_assembler *assembler, ls_batch_slot *slot);
 
 /* Ends a pass in the middle. */

@@ -1,4 +1,5 @@
-/* A batch in host memory, as the loader hands it out, and which batches of a stream are a rank's. */
+/* A batch in host memory, as the loader returns it, and the rule that assigns a stream's samples to ranks and
+ * workers. */
 #ifndef LS_DATA_BATCH_H
 #define LS_DATA_BATCH_H
 
@@ -16,9 +17,9 @@ typedef struct ls_batch {
 } ls_batch;
 
 /* Rank r's worker k of K reads samples r K + k, r K + k + W K, ... of a stream and cuts them into batches of its own,
- * which are handed out in turn over the workers that still have some: the last of each worker may be short, in the
- * middle of the epoch. Without threads there is one worker, the caller. 12 samples in batches of 2 on 2 ranks with 2
- * workers: rank 0 gets [0,4] [1,5] [8] [9], rank 1 [2,6] [3,7] [10] [11]. */
+ * which are returned round robin over the workers that still have some: the last batch of each worker may be short,
+ * even in the middle of the epoch. Without threads there is one worker, the caller. 12 samples in batches of 2 on 2
+ * ranks with 2 workers: rank 0 gets [0,4] [1,5] [8] [9], rank 1 [2,6] [3,7] [10] [11]. */
 typedef struct ls_stream_share {
     size_t local_batch; /* samples of a batch on this rank, >= 1 */
     int rank, world_size;

@@ -10,7 +10,7 @@
 struct ls_batches {
     ls_batches_options options;
     ls_sampler *sampler;
-    /* what this rank cuts its batches from: its own share (strided), or all samples (contiguous) */
+    /* the list from which this rank cuts its batches: its own share (strided), or all samples (contiguous) */
     const int64_t *list;
     int64_t list_count;
     int64_t cut; /* list elements of a full step */
@@ -23,7 +23,7 @@ static ls_status check_options(const ls_batches_options *options) {
         return ls_fail(LS_ERR_INVALID, "the batch size must be at least 1, got %" PRId64, options->global_batch);
     }
     if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size) {
-        return ls_fail(LS_ERR_INVALID, "batches: invalid rank %d of %d", options->rank, options->world_size);
+        return ls_fail(LS_ERR_INVALID, "batches: rank %d is not among %d ranks", options->rank, options->world_size);
     }
     if (options->shard == LS_SHARD_STRIDED && options->global_batch % options->world_size != 0) {
         return ls_fail(LS_ERR_INVALID,
@@ -40,7 +40,7 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
     ls_status status = check_options(options);
     if (status != LS_OK) return status;
     ls_batches *batches = calloc(1, sizeof *batches);
-    if (!batches) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of batches");
+    if (!batches) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of batches");
     batches->options = *options;
     bool strided = is_strided(batches);
     ls_sampler_options sampler = {
@@ -71,7 +71,7 @@ int64_t ls_batches_per_epoch(const ls_batches *batches) {
     return ls_batches_per_epoch_of(batches, batches->options.rank);
 }
 
-/* How long the list is that a rank cuts its batches from. */
+/* The length of the list from which a rank cuts its batches. */
 static int64_t list_count_of(const ls_batches *batches, int rank) {
     return ls_sampler_count(batches->sampler, is_strided(batches) ? rank : 0);
 }
@@ -93,9 +93,9 @@ size_t ls_batches_max_local_count(const ls_batches *batches) {
     return count;
 }
 
-/* Elements of a list of list_count that step k takes. */
+/* The number of elements that step k takes from a list of list_count. */
 static size_t count_at(const ls_batches *batches, int64_t list_count, int64_t k) {
-    int64_t left = list_count - k * batches->cut; /* 0 if this rank has the step and that one just has not */
+    int64_t left = list_count - k * batches->cut; /* 0 if this rank has the step and that one does not */
     return (size_t)(left < batches->cut ? left : batches->cut);
 }
 

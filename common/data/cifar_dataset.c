@@ -1,7 +1,7 @@
 /* cifar_dataset — the binary versions of CIFAR-10 and CIFAR-100: records of one label byte (CIFAR-100: a coarse one before it) and
  * 3 x 32 x 32 bytes, plane by plane.
  *   idea  : records stay as they are; labels and pixels are two arrays in the same memory
- *   fails : a gzipped file does not say how long it is, so it is read record by record, up to MOST_RECORDS */
+ *   fails : the length of a gzipped file is not known, so it is read record by record, up to MOST_RECORDS */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static ls_status make_room(struct records *records, size_t nbytes, const char *p
     size_t capacity = records->capacity > 0 ? records->capacity : nbytes;
     while (capacity < records->nbytes + nbytes) capacity *= 2; /* untouched pages cost nothing */
     uint8_t *bytes = realloc(records->bytes, capacity);
-    if (!bytes) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", capacity, path);
+    if (!bytes) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the %zu bytes of %s", capacity, path);
     records->bytes = bytes;
     records->capacity = capacity;
     return LS_OK;
@@ -44,7 +44,8 @@ static ls_status read_records(struct records *records, ls_packed *file, size_t r
     status = ls_packed_check_end(file);
     size_t nbytes = records->nbytes - begin;
     if (status == LS_OK && (nbytes == 0 || nbytes % record_nbytes != 0))
-        return ls_fail(LS_ERR_FORMAT, "%s is truncated or no CIFAR file: its %zu bytes are not samples of %zu bytes",
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is truncated or not a CIFAR file: its %zu bytes do not divide into samples of %zu bytes",
                        file->path, nbytes, record_nbytes);
     return status;
 }

@@ -1,8 +1,8 @@
-/* describe — which data this is, in a line.
- *   idea  : hashes of a few samples that are spread over all of them tell data sets apart that have the same shape. What
- *           is hashed are the inputs that training would get, so the normalization counts too, and of a text the
+/* describe — describes a data set in a line.
+ *   idea  : hashes of a few samples, spread over the whole set, distinguish data sets of the same shape. The hash is of
+ *           the inputs that training would get, so it depends on the normalization too, and for a text on the
  *           vocabulary
- *   cost  : SAMPLES_MOST samples where they are small; where they are large, fewer */
+ *   cost  : SAMPLES_MOST samples if they are small, fewer if they are large */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 
 enum { SAMPLES_LEAST = 4, SAMPLES_MOST = 32, FLOATS_WANTED = 1 << 16 };
 
-/* Room for some samples, and what has been read into it. */
+/* Buffers for `room` samples, of which `count` have been read. */
 struct samples {
     size_t room, count, input_count, label_count, target_count;
-    float *inputs, *targets; /* inputs: or tokens, which are as large */
+    float *inputs, *targets; /* inputs: floats, or tokens, which have the same size */
     int64_t *labels;
 };
 
@@ -31,7 +31,7 @@ static ls_status make_room(struct samples *s, const ls_dataset *dataset) {
     s->targets = calloc(s->room * s->target_count + 1, sizeof *s->targets);
     s->labels = calloc(s->room * s->label_count + 1, sizeof *s->labels);
     if (s->inputs && s->targets && s->labels) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to look at %zu samples", s->room);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to look at %zu samples", s->room);
 }
 
 static ls_status read_stream(struct samples *s, const ls_dataset *dataset) {
@@ -43,7 +43,7 @@ static ls_status read_stream(struct samples *s, const ls_dataset *dataset) {
     return status;
 }
 
-/* The first, the last, and as many between them as there is room for. */
+/* The first, the last, and as many between them as fit. */
 static ls_status read_spread(struct samples *s, const ls_dataset *dataset) {
     int64_t indices[SAMPLES_MOST];
     s->count = dataset->count < s->room ? dataset->count : s->room;

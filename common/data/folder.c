@@ -1,6 +1,7 @@
-/* folder — data sets by the files that lie in a folder.
- *   idea  : the names tell the layout, so nothing is guessed from bytes; a folder with files of two layouts is refused
- *   order : the training samples are opened first, since the test samples are normalized as they are */
+/* folder — opens the data set in a folder, by its files' names.
+ *   idea  : the names determine the layout, so nothing is guessed from bytes; a folder with files of two layouts is
+ *           refused
+ *   order : the training samples are opened first, since the test samples get the same normalization */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ const char *ls_dataset_find(const char *name) {
     return wanted && access(fashion, F_OK) == 0 ? fashion : name;
 }
 
-/* *layout NULL: no file that is taken. */
+/* *layout is NULL if no file belongs to a layout. */
 static ls_status find_layout(const struct ls_layout **layout, const char *folder) {
     char first[NAME_MAX + 1] = "";
     *layout = NULL;
@@ -40,8 +41,8 @@ static ls_status find_layout(const struct ls_layout **layout, const char *folder
         const struct ls_layout *found = layout_of_name(entry->d_name);
         if (!found || found == *layout) continue;
         if (*layout)
-            status = ls_fail(LS_ERR_FORMAT, "%s has files of two data sets, such as %s and %s; keep one", folder, first,
-                             entry->d_name);
+            status = ls_fail(LS_ERR_FORMAT, "%s has files of two data sets, such as %s and %s; keep the files of one",
+                             folder, first, entry->d_name);
         *layout = found;
         snprintf(first, sizeof first, "%s", entry->d_name);
     }
@@ -49,19 +50,21 @@ static ls_status find_layout(const struct ls_layout **layout, const char *folder
     return status;
 }
 
-/* A test set is of the training set's kind. */
+/* The test set must be of the training set's kind. */
 static ls_status check_alike(const struct ls_array_set *train, const struct ls_array_set *test) {
     const ls_sample_spec *a = &train->base.spec, *b = &test->base.spec;
     if (a->channels != b->channels || a->height != b->height || a->width != b->width)
-        return ls_fail(LS_ERR_FORMAT, "the samples of %s have %d x %d x %d values, those of %s %d x %d x %d",
-                       test->inputs_path, b->channels, b->height, b->width, train->inputs_path, a->channels, a->height,
-                       a->width);
+        return ls_fail(
+            LS_ERR_FORMAT,
+            "the samples of %s have %d x %d x %d values, but those of %s have %d x %d x %d; expected the same shape",
+            test->inputs_path, b->channels, b->height, b->width, train->inputs_path, a->channels, a->height, a->width);
     if (train->inputs.element != test->inputs.element)
-        return ls_fail(LS_ERR_FORMAT, "one of %s and %s has bytes, the other floats", train->inputs_path,
-                       test->inputs_path);
+        return ls_fail(LS_ERR_FORMAT, "%s and %s differ in type: bytes and floats; save both as the same type",
+                       train->inputs_path, test->inputs_path);
     if (a->target_count != b->target_count)
-        return ls_fail(LS_ERR_FORMAT, "%s has %zu target values a sample, %s %zu (0: labels)", test->answers_path,
-                       b->target_count, train->answers_path, a->target_count);
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s has %zu target values per sample, but %s has %zu (0: labels); expected the same number",
+                       test->answers_path, b->target_count, train->answers_path, a->target_count);
     return LS_OK;
 }
 

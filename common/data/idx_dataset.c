@@ -1,4 +1,4 @@
-/* idx_dataset — folders in MNIST's format, images of one channel or, with an axis more, of several. */
+/* idx_dataset — folders in MNIST's format, images of one channel or, with another axis, of several. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +44,8 @@ static ls_status idx_read(struct ls_array_set *set, const char *folder, ls_split
     strcpy(set->inputs_path, images.path);
     strcpy(set->answers_path, labels.path);
     if (images.dims[0] != labels.dims[0]) {
-        return ls_fail(LS_ERR_FORMAT, "%s has %zu images but %s has %zu labels", images.path, images.dims[0],
-                       labels.path, labels.dims[0]);
+        return ls_fail(LS_ERR_FORMAT, "%s has %zu images but %s has %zu labels; expected the same number", images.path,
+                       images.dims[0], labels.path, labels.dims[0]);
     }
     status = ls_idx_spec(&set->base.spec, images.path, images.ndim, images.dims);
     set->inputs = (struct ls_array){images.data, ls_sample_input_count(&set->base.spec), LS_ELEMENT_U8};

@@ -19,7 +19,7 @@ static const struct {
 } spellings[] = {{'-', ""}, {'-', ".gz"}, {'.', ""}, {'.', ".gz"}};
 enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
 
-static int spell(char *name, size_t capacity, int spelling, const char *prefix, int ndim) {
+static int format_name(char *name, size_t capacity, int spelling, const char *prefix, int ndim) {
     return snprintf(name, capacity, "%s%cidx%d-ubyte%s", prefix, spellings[spelling].separator, ndim,
                     spellings[spelling].suffix);
 }
@@ -28,7 +28,7 @@ static bool find_file(char path[PATH_MAX], const char *folder, const char *prefi
     int folder_length = snprintf(path, PATH_MAX, "%s/", folder);
     for (int i = 0; folder_length < PATH_MAX && i < SPELLINGS; i++) {
         size_t capacity = PATH_MAX - (size_t)folder_length;
-        int length = spell(path + folder_length, capacity, i, prefix, ndim);
+        int length = format_name(path + folder_length, capacity, i, prefix, ndim);
         if ((size_t)length < capacity && access(path, F_OK) == 0) return true;
     }
     return false;
@@ -42,7 +42,7 @@ int ls_idx_images_ndim(const char *folder, const char *prefix) {
 bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim) {
     char spelling[64];
     for (int i = 0; i < SPELLINGS; i++) {
-        (void)spell(spelling, sizeof spelling, i, prefix, ndim);
+        (void)format_name(spelling, sizeof spelling, i, prefix, ndim);
         if (strcmp(name, spelling) == 0) return true;
     }
     return false;
@@ -50,8 +50,8 @@ bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim) {
 
 static ls_status fail_short(const ls_idx_reader *reader, size_t got) {
     if (reader->sample_nbytes == 0)
-        return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its header", reader->packed.path);
-    return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within sample %zu of %zu", reader->packed.path,
+        return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its header", reader->packed.path);
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within sample %zu of %zu", reader->packed.path,
                    reader->position + got / reader->sample_nbytes, reader->dims[0]);
 }
 
@@ -75,8 +75,7 @@ static ls_status read_header(ls_idx_reader *reader) {
     uint32_t expected = 0x800u + (uint32_t)ndim;
     if (magic != expected) {
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is not an IDX file of bytes with %d dimension%s: magic number 0x%08x expected, "
-                       "0x%08x found",
+                       "%s is not an IDX file of bytes with %d dimension%s: expected magic number 0x%08x, found 0x%08x",
                        reader->packed.path, ndim, ndim == 1 ? "" : "s", expected, magic);
     }
     status = read_bytes(reader, bytes + 4, 4 * (size_t)ndim);
@@ -136,7 +135,8 @@ static ls_status read_whole(ls_idx_file *file, ls_idx_reader *reader) {
     if (status != LS_OK) return status;
     size_t nbytes = reader->dims[0] * reader->sample_nbytes;
     file->data = malloc(nbytes);
-    if (!file->data) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", nbytes, file->path);
+    if (!file->data)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the %zu bytes of %s", nbytes, file->path);
     status = read_bytes(reader, file->data, nbytes);
     if (status == LS_OK) status = ls_packed_check_end(&reader->packed);
     if (status != LS_OK) {

@@ -1,7 +1,8 @@
-/* idx_stream — images and labels of a folder in MNIST's format, side by side from front to back.
- *   idea  : opening looks at the headers only, for the samples' shape. Each cursor opens the files for itself and believes the
- *           headers' counts when it gets there: a file that ends early, late or damaged is an error at the sample where it shows, and
- *           the samples before it are good. (What zlib finds damaged takes the rest of its buffer with it, at most 64 KiB.)
+/* idx_stream — images and labels of a folder in MNIST's format, read together from front to back.
+ *   idea  : opening reads the headers only, for the samples' shape. Each cursor opens the files itself and checks the
+ *           headers' counts only when it gets there: a file that is too short, too long or damaged is an error at the
+ *           sample where it shows; earlier samples are valid. (Where zlib finds damage, the rest of its buffer is lost,
+ *           too, at most 64 KiB.)
  *   cost  : a cursor keeps two zlib buffers of 3 x 32 KiB and one image; nothing grows with the files. */
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,11 @@ static ls_status stream_cursor_open(ls_cursor **out, const ls_dataset *dataset) 
     *out = NULL;
     struct idx_cursor *cursor = calloc(1, sizeof *cursor);
     if (cursor) cursor->pixels = malloc(image_nbytes);
-    ls_status status = cursor && cursor->pixels ? open_files(cursor, stream)
-                                                : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", stream->folder);
+    ls_status status = cursor && cursor->pixels
+                           ? open_files(cursor, stream)
+                           : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", stream->folder);
     if (status == LS_OK && cursor->images.sample_nbytes != image_nbytes) {
-        status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images have another size",
+        status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images now differ in size",
                          cursor->images.packed.path);
     }
     if (status == LS_OK) {
@@ -80,8 +82,8 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
     if (status == LS_OK && images_end != labels_end) {
         const ls_idx_reader *shorter = images_end ? &cursor->images : &cursor->labels;
         const ls_idx_reader *longer = images_end ? &cursor->labels : &cursor->images;
-        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, %s goes on", shorter->packed.path, sample,
-                         longer->packed.path);
+        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, but %s has more; expected the same number",
+                         shorter->packed.path, sample, longer->packed.path);
     }
     *end = images_end;
     if (status != LS_OK || *end || !input) return status;
@@ -95,7 +97,7 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
 
 static void stream_close(ls_dataset *dataset) { free(dataset); }
 
-/* Bad labels are left to whoever reaches them. */
+/* An invalid label is reported by the cursor that reaches it. */
 static void count_classes(struct idx_stream *stream, ls_idx_reader *labels) {
     uint8_t label = 0;
     bool end = false;
@@ -130,7 +132,7 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
         if (status == LS_OK && classes == 0) count_classes(stream, &headers->labels);
         close_files(headers);
     } else {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", folder);
     }
     free(headers);
     if (status == LS_OK)

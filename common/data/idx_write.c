@@ -17,7 +17,7 @@
 struct ls_idx_writer {
     ls_file_writer *file;
     char path[PATH_MAX];
-    size_t missing; /* elements that are still to come */
+    size_t missing; /* elements not written yet */
     bool failed;
     size_t buffered;
     uint8_t buffer[LS_IDX_BUFFER_BYTES];
@@ -45,7 +45,7 @@ ls_status ls_idx_writer_open(ls_idx_writer **out, const char *folder, const char
                              const size_t *dims) {
     *out = NULL;
     ls_idx_writer *writer = calloc(1, sizeof *writer);
-    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s-idx%d-ubyte", prefix, ndim);
+    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s-idx%d-ubyte", prefix, ndim);
     int length = snprintf(writer->path, sizeof writer->path, "%s/%s-idx%d-ubyte", folder, prefix, ndim);
     ls_status status = LS_OK;
     if (length >= (int)sizeof writer->path)
@@ -74,7 +74,7 @@ static ls_status flush_buffer(ls_idx_writer *writer) {
 ls_status ls_idx_writer_put(ls_idx_writer *writer, const void *elements, size_t count) {
     if (count > writer->missing) {
         writer->failed = true;
-        return ls_fail(LS_ERR_INVALID, "%s gets more elements than its dimensions say", writer->path);
+        return ls_fail(LS_ERR_INVALID, "%s was given more elements than its dimensions hold", writer->path);
     }
     const uint8_t *next = elements;
     while (count > 0) {

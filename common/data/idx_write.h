@@ -10,19 +10,18 @@
 typedef struct ls_idx_writer ls_idx_writer;
 
 /* Begins FOLDER/PREFIX-idxN-ubyte with N = ndim (1 to 3) dimensions of dims[0 .. ndim-1] > 0 elements. LS_ERR_INVALID:
- * a dimension that the format cannot say; LS_ERR_IO: the folder cannot be written. On failure *out is NULL. */
+ * a dimension that the format cannot store; LS_ERR_IO: the folder cannot be written. On failure *out is NULL. */
 ls_status ls_idx_writer_open(ls_idx_writer **out, const char *folder, const char *prefix, int ndim, const size_t *dims);
 
-/* Appends elements. Small pieces are gathered, so put whatever is at hand; with the last one all are on the disk.
- * LS_ERR_INVALID: more than the dimensions say; LS_ERR_IO: the disk is full, for example. After a failure only abort or
- * commit may follow. */
+/* Appends elements. Small writes are buffered; the last element flushes them. LS_ERR_INVALID: more elements than the
+ * dimensions give; LS_ERR_IO: the disk is full, for example. After a failure only abort or commit may follow. */
 ls_status ls_idx_writer_put(ls_idx_writer *writer, const void *elements, size_t count);
 
 /* Puts the file in place and frees the writer, whatever the outcome. LS_ERR_INVALID: elements are missing, and nothing
  * is replaced. */
 ls_status ls_idx_writer_commit(ls_idx_writer *writer);
 
-/* Drops what was written and frees the writer. NULL is a no-op. */
+/* Drops the written data and frees the writer. NULL is a no-op. */
 void ls_idx_writer_abort(ls_idx_writer *writer);
 
 #endif

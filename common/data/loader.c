@@ -1,14 +1,13 @@
 /* loader — a queue of orders between the caller and a pool of threads.
  *   idea  : the batches of an epoch are ordered from the workers in turn, and taken in the order in which they were
- *           ordered. A slow worker changes when a batch comes, never which batch comes next. An order is a slot of one
+ *           ordered. A slow worker changes when a batch arrives, never which batch is next. An order is a slot of one
  *           ring, whose slots are used in turn. The caller writes the slot's number into the worker's queue and sets
  *           that worker's `ordered`; the worker fills the slot and raises its `filled`. All counters start at 0 and
- *           live as long as the loader, so the threads need not know about epochs, and survive them.
- *           Of a stream, the first order that comes back without a batch ends the epoch: share k + 1 has as many
- *           samples as share k or one less. So once a worker has no batch, none behind it has one in this round, and
- *           none at all in the next.
+ *           live as long as the loader, so the threads need not know about epochs, and survive them. In a stream, the
+ *           first order that returns no batch ends the epoch: share k + 1 has as many samples as share k or one less.
+ *           So once a worker has no batch, no later worker has one in this round, and no worker has one in the next.
  *   cost  : a flag raised per batch, and per half of the prefetch one flag set for each worker; no lock, no allocation.
- *   order : a slot is the caller's before its order is given and after it is filled, the worker's in between. Epoch and
+ *   order : the caller owns a slot before its order is given and after it is filled, the worker in between. Epoch and
  *           batch list change only while no order is open.
  *   fails : a worker that fails keeps its error line, and the caller reports it when it gets to that batch. An epoch
  *           left in the middle is drained: workers pass over open orders once `hurry` is set. The caller's waits end
@@ -31,7 +30,7 @@
 #include "common/data/assembler.h"
 
 #define LS_LOADER_TIMEOUT_S 300
-#define LS_LOADER_IDLE_US 10e6 /* workers look again that often; an idle caller is no error */
+#define LS_LOADER_IDLE_US 10e6 /* workers check again that often; an idle caller is no error */
 #define LS_LOADER_MAX_PREFETCH (1 << 20)
 #define LS_STOP UINT32_MAX /* in a queue: an order to end */
 
@@ -42,7 +41,7 @@ struct worker {
 
     /* the caller's */
     uint64_t orders; /* given in the loader's life */
-    bool told;       /* of all of them */
+    bool told;       /* the worker has been notified of all of them */
 
     /* between the two */
     uint32_t *queue; /* order i is slot queue[i mod slot_count] */
@@ -55,7 +54,7 @@ struct ls_loader {
     ls_batches *batches; /* NULL: a stream */
     ls_batch_slot *slots;
     struct worker *workers;
-    uint32_t slot_count, refill; /* refill: so few open orders that more are given */
+    uint32_t slot_count, refill; /* refill: with so few open orders, more are given */
     int worker_count;            /* at least 1; without threads the caller is worker 0 */
     int threads;
     double timeout_us;
@@ -96,7 +95,7 @@ static void put_order(struct worker *worker, uint32_t slot) {
     worker->told = false;
 }
 
-static void tell_workers(ls_loader *loader) {
+static void publish_orders(ls_loader *loader) {
     for (int k = 0; k < loader->worker_count; k++) {
         struct worker *worker = &loader->workers[k];
         if (!worker->told) ls_flag_set(&worker->ordered, (uint32_t)worker->orders); /* flags count modulo 2^32 */
@@ -119,10 +118,10 @@ static void order_ahead(ls_loader *loader) {
         slot->batch.step = loader->ordered_steps++;
         put_order(worker, place);
     }
-    tell_workers(loader);
+    publish_orders(loader);
 }
 
-/* Waits until no worker has an open order, without having them do the work. */
+/* Waits until no worker has an open order, and lets them skip the work. */
 static ls_status drain(ls_loader *loader) {
     ls_status status = LS_OK;
     double until_us = ls_now_us() + loader->timeout_us;
@@ -130,7 +129,7 @@ static ls_status drain(ls_loader *loader) {
     for (int k = 0; status == LS_OK && k < loader->threads; k++) {
         struct worker *worker = &loader->workers[k];
         if (ls_flag_wait(&worker->filled, (uint32_t)worker->orders, 0, until_us)) continue;
-        status = ls_fail(LS_ERR_TIMEOUT, "loader worker %d has not finished its batch within %g s; it hangs", k,
+        status = ls_fail(LS_ERR_TIMEOUT, "loader worker %d hangs: its batch was not finished within %g s", k,
                          loader->timeout_us * 1e-6);
     }
     atomic_store(&loader->hurry, false);
@@ -155,18 +154,19 @@ static void free_loader(ls_loader *loader) {
 static ls_status check_options(const ls_dataset *dataset, const ls_batches *batches, const ls_loader_options *options) {
     const ls_stream_share *stream = &options->stream;
     if (options->workers < 0 || options->workers > LS_LOADER_MAX_WORKERS) {
-        return ls_fail(LS_ERR_INVALID, "a loader has 0 to %d workers, not %d", LS_LOADER_MAX_WORKERS, options->workers);
+        return ls_fail(LS_ERR_INVALID, "a loader takes 0 to %d workers, not %d", LS_LOADER_MAX_WORKERS,
+                       options->workers);
     }
     if (options->workers > 0 && (options->prefetch < 1 || options->prefetch > LS_LOADER_MAX_PREFETCH)) {
-        return ls_fail(LS_ERR_INVALID, "invalid prefetch %d: loader workers prepare 1 to %d batches ahead",
-                       options->prefetch, LS_LOADER_MAX_PREFETCH);
+        return ls_fail(LS_ERR_INVALID, "prefetch %d is out of range; expected 1 to %d batches", options->prefetch,
+                       LS_LOADER_MAX_PREFETCH);
     }
     if (ls_dataset_is_stream(dataset) != (batches == NULL)) {
         return ls_fail(LS_ERR_INVALID, "a loader takes either a stream or data with indices and their batches");
     }
     if (batches) return LS_OK;
     if (stream->local_batch < 1 || stream->world_size < 1 || stream->rank < 0 || stream->rank >= stream->world_size) {
-        return ls_fail(LS_ERR_INVALID, "a loader of a stream: invalid batch of %zu samples on rank %d of %d",
+        return ls_fail(LS_ERR_INVALID, "a stream's loader cannot have batches of %zu samples on rank %d of %d",
                        stream->local_batch, stream->rank, stream->world_size);
     }
     return LS_OK;
@@ -215,7 +215,8 @@ static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches
         return LS_OK;
     }
     if (loader) free_loader(loader);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for %u batches of %zu samples: choose smaller batches or less prefetch",
+    return ls_fail(LS_ERR_NO_MEMORY,
+                   "cannot allocate memory for %u batches of %zu samples: choose smaller batches or less prefetch",
                    slot_count, sample_count);
 }
 
@@ -245,14 +246,14 @@ void ls_loader_destroy(ls_loader *loader) {
     if (!loader) return;
     if (drain(loader) != LS_OK) return; /* reported; a thread that hangs still uses the memory */
     for (int k = 0; k < loader->threads; k++) put_order(&loader->workers[k], LS_STOP);
-    tell_workers(loader);
+    publish_orders(loader);
     for (int k = 0; k < loader->threads; k++) pthread_join(loader->workers[k].thread, NULL);
     free_loader(loader);
 }
 
 /* --- epochs and batches ------------------------------------------------------------------------------------------ */
 
-/* Reads a stream up to there, or to its end. */
+/* Reads and drops `count` batches of a stream, or the rest of it. */
 static ls_status drop_batches(ls_loader *loader, int64_t count) {
     ls_status status = LS_OK;
     const ls_batch *dropped = NULL;
@@ -276,7 +277,7 @@ ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch, int64_t first)
     return loader->batches ? LS_OK : drop_batches(loader, first);
 }
 
-/* Reports why the slot's batch cannot be had. */
+/* Reports why the slot's batch could not be read. */
 static ls_status fail_batch(ls_loader *loader, ls_status status, const ls_batch_slot *slot, const char *cause) {
     char who[32] = "loader";
     if (loader->threads > 0) snprintf(who, sizeof who, "loader worker %d", slot->worker);
@@ -285,7 +286,7 @@ static ls_status fail_batch(ls_loader *loader, ls_status status, const ls_batch_
                    cause);
 }
 
-/* For the probes, the wait for a worker, whose own thread they do not see. */
+/* Records the wait for a worker, whose own thread has no probes. */
 static void probe_wait(struct ls_probe_record *record, const struct worker *worker, const ls_batch_slot *slot) {
     record->object = (uintptr_t)&worker->filled;
     record->number = slot->ticket;
@@ -316,7 +317,7 @@ static ls_status obtain(ls_loader *loader, ls_batch_slot *slot) {
     }
     loader->taken++;
     if (slot->status == LS_OK) return LS_OK;
-    const char *cause = worker->assembler.cause; /* safe to read: the worker writes it no more in this epoch */
+    const char *cause = worker->assembler.cause; /* safe to read: the worker does not write it again in this epoch */
     return fail_batch(loader, slot->status, slot, cause[0] ? cause : ls_status_text(slot->status));
 }
 

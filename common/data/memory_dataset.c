@@ -1,5 +1,5 @@
-/* memory_dataset — samples that a program has in arrays of its own.
- *   cost  : every value is looked at once, at the beginning; reading a sample is a copy of its rows */
+/* memory_dataset — samples in a program's own arrays.
+ *   cost  : every value is checked once, at creation; reading a sample is a copy of its rows */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,17 +29,17 @@ static ls_status check_sizes(const struct ls_memory_samples *samples) {
     const ls_sample_spec *spec = &samples->spec;
     size_t values, all;
     if (spec->channels < 1 || spec->height < 1 || spec->width < 1 || samples->count < 1)
-        return ls_fail(LS_ERR_INVALID, "%zu samples of %d x %d x %d values: each size is at least 1", samples->count,
-                       spec->channels, spec->height, spec->width);
+        return ls_fail(LS_ERR_INVALID, "samples cannot have the sizes %zu x %d x %d x %d; expected at least 1 for each",
+                       samples->count, spec->channels, spec->height, spec->width);
     if (__builtin_mul_overflow((size_t)spec->channels * (size_t)spec->height, (size_t)spec->width, &values) ||
         __builtin_mul_overflow(values, samples->count, &all) || all > PTRDIFF_MAX / sizeof(float))
-        return ls_fail(LS_ERR_INVALID, "%zu samples of %d x %d x %d values are more than memory can hold",
-                       samples->count, spec->channels, spec->height, spec->width);
+        return ls_fail(LS_ERR_INVALID, "%zu samples of %d x %d x %d values do not fit in memory", samples->count,
+                       spec->channels, spec->height, spec->width);
     if (spec->classes < 0 || (spec->classes > 0) == (spec->target_count > 0))
         return ls_fail(LS_ERR_INVALID, "samples have either classes or target values, not %d and %zu", spec->classes,
                        spec->target_count);
     if (!samples->inputs || !(spec->classes > 0 ? (const void *)samples->labels : (const void *)samples->targets))
-        return ls_fail(LS_ERR_INVALID, "samples without %s: the pointer is NULL",
+        return ls_fail(LS_ERR_INVALID, "expected the samples' %s, found a NULL pointer",
                        !samples->inputs    ? "inputs"
                        : spec->classes > 0 ? "labels"
                                            : "targets");
@@ -49,7 +49,8 @@ static ls_status check_sizes(const struct ls_memory_samples *samples) {
 static ls_status check_finite(const float *values, size_t each, size_t count, const char *what) {
     for (size_t i = 0; i < each * count; i++)
         if (!isfinite(values[i]))
-            return ls_fail(LS_ERR_INVALID, "%s of sample %zu has the value %g", what, i / each, (double)values[i]);
+            return ls_fail(LS_ERR_INVALID, "%s of sample %zu has the value %g; expected finite numbers", what, i / each,
+                           (double)values[i]);
     return LS_OK;
 }
 
@@ -72,7 +73,7 @@ ls_status ls_dataset_from_memory(ls_dataset **out, const struct ls_memory_sample
     if (status == LS_OK) status = check_values(samples);
     if (status != LS_OK) return status;
     struct memory_dataset *memory = malloc(sizeof *memory);
-    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a dataset");
+    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a dataset");
     memory->base = (ls_dataset){.kind = &kind, .spec = samples->spec, .count = samples->count};
     memory->samples = *samples;
     *out = &memory->base;

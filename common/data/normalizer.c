@@ -1,9 +1,9 @@
-/* normalizer — the floats that bytes and floats become.
+/* normalizer — converts bytes and floats to normalized floats.
  *   idea  : a byte has 256 values, so a channel has a table of 256 floats; its mean and deviation follow from how often each
  *           occurs. Floats take two passes. All sums are doubles in the order of the samples, so every rank gets the same bits
- *   rows  : features without height and width have a mean each if they are floats, and one together if they are bytes, as
- *           the pixels of a flattened image are
- *   fails : a channel whose values are all the same has deviation 0; 1 is taken in its place */
+ *   rows  : features without height and width have a mean each if they are floats, and a common one if they are bytes,
+ *           like the pixels of a flattened image
+ *   fails : a channel whose values are all the same has deviation 0; 1 is used instead */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static ls_status allocate(struct ls_array_set *set, ls_normalize rule) {
     n->deviation = calloc(n->channels, sizeof *n->deviation);
     n->tables = calloc(bytes ? 256 * n->channels : 1, sizeof *n->tables);
     if (n->mean && n->deviation && n->tables) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to normalize %zu channels", n->channels);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to normalize %zu channels", n->channels);
 }
 
 static void fill_tables(struct ls_array_set *set) {

@@ -1,6 +1,6 @@
 /* npy_dataset — pairs of NumPy arrays: inputs.npy and targets.npy, test_inputs.npy and test_targets.npy.
  *   inputs : (N, features), (N, height, width) or (N, channels, height, width), uint8 or float32
- *   targets: (N) integers are labels; (N) or (N, ...) float32 are what a regression is to give */
+ *   targets: (N) integers are labels; (N) or (N, ...) float32 are the targets of a regression */
 #include <stdlib.h>
 #include <string.h>
 

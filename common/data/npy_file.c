@@ -1,8 +1,9 @@
 /* npy_file — magic, version, the header's length, and a header that is a Python dictionary of three entries:
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 3, 32, 32), }
- *   idea  : the header is read by the grammar that numpy.save writes, entries in any order; everything else is refused by name
- *   fails : what NumPy itself would convert on the fly (big endian, Fortran order, doubles) is not: the line says how to save it
- *           anew, so that a run's bits never depend on a conversion here */
+ *   idea  : the header is parsed by the grammar of numpy.save, with entries in any order; everything else is refused by
+ *           name
+ *   fails : arrays that NumPy itself would convert on the fly (big endian, Fortran order, doubles) are refused: the
+ *           message says how to save them again, so that a run's bits never depend on a conversion here */
 #include "common/data/npy_file.h"
 
 #include <stdio.h>
@@ -77,7 +78,7 @@ static bool take_entry(const char **at, struct header *h) {
     }
     if (strcmp(key, "descr") != 0) return false;
     if (!take(at, "[")) return h->has_descr = take_quoted(at, h->descr, sizeof h->descr);
-    snprintf(h->descr, sizeof h->descr, "[fields]"); /* brackets may nest: what follows the list is not looked at */
+    snprintf(h->descr, sizeof h->descr, "[fields]"); /* brackets may nest: the text after the list is not read */
     h->has_descr = true;
     return false;
 }
@@ -93,7 +94,7 @@ static bool parse_header(const char *text, struct header *h) {
     return *text == '\0' && h->has_descr && h->has_order && h->has_shape;
 }
 
-/* --- what of it is taken ------------------------------------------------------------------------------------------ */
+/* --- accepted types and shapes ------------------------------------------------------------------------------------ */
 
 static ls_status take_element(ls_npy_file *file, const char *descr) {
     static const struct {
@@ -149,7 +150,7 @@ static ls_status read_exactly(ls_packed *packed, void *bytes, size_t nbytes, con
     size_t got;
     ls_status status = ls_packed_read(packed, bytes, nbytes, &got);
     if (status != LS_OK || got == nbytes) return status;
-    return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its %s", packed->path, within);
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its %s", packed->path, within);
 }
 
 static ls_status read_header(ls_npy_file *file, ls_packed *packed) {
@@ -159,7 +160,7 @@ static ls_status read_header(ls_npy_file *file, ls_packed *packed) {
     ls_status status = read_exactly(packed, begin, sizeof begin, "header");
     if (status != LS_OK) return status;
     if (memcmp(begin, "\x93NUMPY", MAGIC_BYTES) != 0)
-        return ls_fail(LS_ERR_FORMAT, "%s is no .npy file: it does not begin with \\x93NUMPY", file->path);
+        return ls_fail(LS_ERR_FORMAT, "%s is not a .npy file: expected \\x93NUMPY as its first bytes", file->path);
     int version = begin[MAGIC_BYTES];
     if (version < 1 || version > 2)
         return ls_fail(
@@ -171,8 +172,8 @@ static ls_status read_header(ls_npy_file *file, ls_packed *packed) {
     size_t nbytes = length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
     if (nbytes > MOST_HEADER_BYTES)
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is damaged: it announces a header of %zu bytes; arrays of numbers have at most %d",
-                       file->path, nbytes, MOST_HEADER_BYTES);
+                       "%s is damaged: its header announces %zu bytes; arrays of numbers have at most %d", file->path,
+                       nbytes, MOST_HEADER_BYTES);
     status = read_exactly(packed, text, nbytes, "header");
     if (status != LS_OK) return status;
     text[nbytes] = '\0';
@@ -189,10 +190,11 @@ static ls_status read_data(ls_npy_file *file, ls_packed *packed) {
     if (status != LS_OK) return status;
     size_t nbytes = file->shape[0] * file->sample_nbytes, got;
     file->data = malloc(nbytes);
-    if (!file->data) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", nbytes, file->path);
+    if (!file->data)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the %zu bytes of %s", nbytes, file->path);
     status = ls_packed_read(packed, file->data, nbytes, &got);
     if (status == LS_OK && got < nbytes)
-        status = ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within sample %zu of %zu", file->path,
+        status = ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within sample %zu of %zu", file->path,
                          got / file->sample_nbytes, file->shape[0]);
     return status == LS_OK ? ls_packed_check_end(packed) : status;
 }

@@ -16,8 +16,8 @@ typedef struct ls_npy_file {
 } ls_npy_file;
 
 /* Reads FOLDER/NAME or FOLDER/NAME.gz. Versions 1.0 and 2.0, little endian, in C's order: uint8, int32, int64, float32.
- * LS_ERR_IO: it is not there, or cannot be read; LS_ERR_FORMAT: it is something else, truncated, longer or damaged. On failure
- * file->data is NULL. */
+ * LS_ERR_IO: it does not exist or cannot be read; LS_ERR_FORMAT: another format, truncated, too long or damaged. On
+ * failure file->data is NULL. */
 ls_status ls_npy_file_read(ls_npy_file *file, const char *folder, const char *name);
 
 /* The bytes of an element. */

@@ -1,7 +1,7 @@
-/* packed — zlib's gzread reads plain and gzipped files alike, and checks the gzip checksum at the end of the stream: that is
- * why one byte more than announced is asked for, which finds the end or bytes too many.
- *   fails : announced lengths are not believed until the file could hold that much, so that neither a damaged header nor a
- *           gzip bomb can ask for a terabyte. */
+/* packed — zlib's gzread reads plain and gzipped files alike, and checks the gzip checksum at the end of the stream: so
+ * one byte more than announced is requested, which finds the end or extra bytes.
+ *   fails : an announced length is used only if the file could contain that much, so that neither a damaged header nor
+ *           a gzip bomb can ask for a terabyte. */
 #define _GNU_SOURCE
 #include "common/data/packed.h"
 
@@ -15,7 +15,7 @@
 
 #include "common/base/log.h"
 
-#define LS_DEFLATE_MAX_RATIO 1032              /* no byte of a gzip file gives more than that many bytes */
+#define LS_DEFLATE_MAX_RATIO 1032              /* no byte of a gzip file expands to more than that many bytes */
 #define LS_GZ_MAX_READ_BYTES ((size_t)1 << 30) /* gzread counts in int */
 
 bool ls_packed_find(ls_packed *file, const char *folder, const char *name) {
@@ -40,7 +40,7 @@ ls_status ls_packed_open(ls_packed *file, unsigned buffer_nbytes) {
     return LS_OK;
 }
 
-/* Why zlib stopped; an early end is the caller's to report. */
+/* Reports why zlib stopped; the caller reports an early end (*cut). */
 static ls_status check_error(const ls_packed *file, bool *cut) {
     int error = Z_OK;
     const char *text = gzerror(file->stream, &error);
@@ -64,12 +64,12 @@ ls_status ls_packed_read(ls_packed *file, void *destination, size_t nbytes, size
 ls_status ls_packed_check_end(ls_packed *file) {
     uint8_t extra;
     bool cut;
-    gzclearerr(file->stream); /* or zlib, which has seen the file's end, would not say that the checksum is missing */
+    gzclearerr(file->stream); /* or zlib, which has seen the file's end, would not report a missing checksum */
     if (gzread(file->stream, &extra, 1) > 0)
         return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", file->path);
     ls_status status = check_error(file, &cut);
     if (status != LS_OK || !cut) return status;
-    return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its checksum", file->path);
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its checksum", file->path);
 }
 
 ls_status ls_packed_check_room(const ls_packed *file, size_t count, size_t announced, size_t element_nbytes) {
@@ -80,7 +80,7 @@ ls_status ls_packed_check_room(const ls_packed *file, size_t count, size_t annou
     if (!overflow && nbytes / ratio <= (size_t)disk.st_size) return LS_OK;
     return ls_fail(
         LS_ERR_FORMAT,
-        "%s is truncated or damaged: it announces %zu elements of %zu bytes, more than its %lld bytes can hold",
+        "%s is truncated or damaged: its header announces %zu elements of %zu bytes, more than its %lld bytes can hold",
         file->path, announced, element_nbytes, (long long)disk.st_size);
 }
 

@@ -4,11 +4,11 @@
  *           sample is (pool[a + i] + pool[b + i]) / sqrt(2) (indices modulo P), again standard normal; a != b come from
  *           a hash of (seed, sample). There are about P^2 / 2 such pairs, so that no two of even a hundred thousand
  *           samples are likely to be the same.
- *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
+ *   cost  : 1 MiB; per value two loads and an addition. Drawing each value would take some 30 times as long. Large
  *           samples of a batch are written past the caches, which takes about as long as copying them.
  *   tokens: each from a hash of (seed, sample, position)
- *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for
- *           statistics. */
+ *   limit : samples of more than P values repeat themselves, and samples share parts: use them to test speed and
+ *           memory, not statistics. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -22,11 +22,11 @@
 
 #define LS_MIN_POOL_COUNT ((size_t)1 << 10)
 #define LS_MAX_POOL_COUNT ((size_t)1 << 18)
-#define LS_SMALL_SET_COUNT ((size_t)10000)   /* samples; from here on they do not depend on how many there are */
+#define LS_SMALL_SET_COUNT ((size_t)10000)   /* samples; in larger sets they do not depend on the set's size */
 #define LS_MAX_INPUT_COUNT ((size_t)1 << 40) /* of a sample; keeps products far from overflow */
 
 #define SCALE 0.70710678f
-#define LARGE_COUNT ((size_t)2048) /* values of a sample whose batches are more than caches hold */
+#define LARGE_COUNT ((size_t)2048) /* values of a sample; from here on, batches exceed the caches */
 
 struct random_dataset {
     ls_dataset base;
@@ -42,7 +42,7 @@ static uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-enum { TOGETHER = 16 }; /* values that the compiler makes vectors of */
+enum { TOGETHER = 16 }; /* values that the compiler vectorizes */
 
 static void add_scaled(float *restrict destination, const float *restrict a, const float *restrict b, size_t count) {
     size_t i = 0;
@@ -63,7 +63,7 @@ static void add_scaled_past_caches(float *restrict destination, const float *res
         for (size_t j = i; j < i + TOGETHER; j += 4)
             _mm_stream_ps(destination + j, _mm_mul_ps(_mm_add_ps(_mm_loadu_ps(a + j), _mm_loadu_ps(b + j)), scale));
     }
-    _mm_sfence(); /* before whatever tells others that the sample is there */
+    _mm_sfence(); /* before any store that announces the sample */
     add_scaled(destination + i, a + i, b + i, count - i);
 }
 #else
@@ -78,7 +78,7 @@ static void fill_from_pool(const struct random_dataset *random, uint64_t key, bo
     second %= pool_count;
     void (*add)(float *restrict, const float *restrict, const float *restrict, size_t) =
         count >= LARGE_COUNT && !alone ? add_scaled_past_caches : add_scaled;
-    while (count > 0) { /* in runs that end where one of the two gets to the pool's end */
+    while (count > 0) { /* in runs that end where one of the two reaches the pool's end */
         size_t run = pool_count - (first > second ? first : second);
         if (run > count) run = count;
         add(destination, random->pool + first, random->pool + second, run);
@@ -89,7 +89,7 @@ static void fill_from_pool(const struct random_dataset *random, uint64_t key, bo
     }
 }
 
-/* A row's label is the token behind its own. */
+/* A row's label is the token after its own. */
 static void fill_tokens(uint64_t key, const ls_sample_spec *spec, int32_t *tokens, int64_t *labels) {
     size_t count = ls_sample_input_count(spec);
     uint64_t vocabulary = (uint64_t)spec->classes;
@@ -131,9 +131,9 @@ static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
                        spec->height, spec->width, spec->target_count);
     }
     if (spec->rows > 1 && !spec->tokens)
-        return ls_fail(LS_ERR_INVALID, "random samples of several rows are tokens, not floats");
+        return ls_fail(LS_ERR_INVALID, "random samples of several rows must be tokens, not floats");
     if (spec->tokens && (spec->classes == 0 || ls_sample_input_count(spec) != ls_sample_label_count(spec)))
-        return ls_fail(LS_ERR_INVALID, "random tokens need a vocabulary, and a row for each");
+        return ls_fail(LS_ERR_INVALID, "random tokens need a vocabulary, and a row for each token");
     if (spec->classes < 0 || (spec->classes > 0) == (spec->target_count > 0)) {
         return ls_fail(LS_ERR_INVALID, "a random dataset needs either classes or targets, got %d and %zu",
                        spec->classes, spec->target_count);
@@ -155,7 +155,7 @@ ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const
     if (status != LS_OK) return status;
     size_t pool_count = choose_pool_count(count, spec);
     struct random_dataset *random = malloc(sizeof *random + pool_count * sizeof *random->pool);
-    if (!random) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a random dataset");
+    if (!random) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a random dataset");
     random->base = (ls_dataset){.kind = &kind, .spec = *spec, .count = count};
     random->seed = seed;
     random->pool_count = pool_count;

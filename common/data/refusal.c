@@ -1,6 +1,6 @@
-/* refusal — what lies where data were expected, in a line, with the command that turns it into what is taken.
- *   idea  : a name's ending tells the kind, else a file's first bytes do; of a folder's files the first in alphabetical order
- *           is shown, and a folder inside that has data is what was meant
+/* refusal — reports, in a line, the files found in place of data, with the command that converts them.
+ *   idea  : a name's extension determines the kind, else the file's first bytes; of a folder's files the first in
+ *           alphabetical order is shown. If a subfolder has data, it is assumed to be the one meant
  *   fails : the commands guess where labels are (docs/data.md: the last column, a folder for each class) */
 #include "common/data/refusal.h"
 
@@ -27,7 +27,7 @@
         "n.stack([n.array(Image.open(p).convert(\"RGB\")).transpose(2, 0, 1) for p in f])",                            \
         "n.unique([p.split(\"/\")[-2] for p in f], return_inverse=True)[1]")
 
-/* By a name's ending: a command for the file, or for its folder. */
+/* By a name's extension: a command for the file, or for its folder. */
 static const struct {
     const char *ending, *command;
     bool of_folder;
@@ -83,7 +83,7 @@ static ls_status refuse_file(const char *path) {
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     const char *convert = command_for(name, &of_folder);
     if (ls_dataset_owns_name(name))
-        return ls_fail(LS_ERR_IO, "%s is a file; expected a folder: its own is --data %s", path, folder);
+        return ls_fail(LS_ERR_IO, "%s is a file; expected a folder: give --data %s", path, folder);
     if (!convert)
         return ls_fail(LS_ERR_IO, "%s is %s; expected a folder with " TAKEN ", such as data/digits", path,
                        kind ? kind : "a file");
@@ -104,7 +104,7 @@ ls_status ls_data_check_folder(const char *folder) {
 
 /* --- a folder ----------------------------------------------------------------------------------------------------- */
 
-/* What a look into a folder finds: the first name in alphabetical order of each kind. */
+/* The first name of each kind in a folder, in alphabetical order. */
 struct found {
     char file[NAME_MAX + 1], taken[NAME_MAX + 1], folder[NAME_MAX + 1];
     bool pickle; /* CIFAR-10's Python version */
@@ -114,7 +114,7 @@ static void keep_first(char first[NAME_MAX + 1], const char *name) {
     if (first[0] == '\0' || strcmp(name, first) < 0) snprintf(first, NAME_MAX + 1, "%s", name);
 }
 
-/* `inside`: a folder of it, or NULL. */
+/* `inside`: a subfolder, or NULL. */
 static void look(struct found *found, const char *folder, const char *inside) {
     char path[PATH_MAX];
     struct stat entry;
@@ -142,13 +142,13 @@ ls_status ls_data_refuse_folder(const char *folder) {
         return ls_fail(LS_ERR_IO, "%s has CIFAR-10's Python files; expected its binary version, cifar-10-binary.tar.gz",
                        folder);
     if (inside.taken[0])
-        return ls_fail(LS_ERR_IO, "%s has no data itself, its folder %s has: --data %s/%s", folder, here.folder, folder,
-                       here.folder);
+        return ls_fail(LS_ERR_IO, "%s has no data, but its folder %s does: give --data %s/%s", folder, here.folder,
+                       folder, here.folder);
     const struct found *found = here.file[0] ? &here : &inside;
     const char *middle = found == &inside ? here.folder : "", *convert = command_for(found->file, &of_folder);
     if (!convert) return ls_fail(LS_ERR_IO, "there is no data in %s; expected " TAKEN, folder);
     snprintf(path, sizeof path, "%s%s%s/%s", folder, *middle ? "/" : "", middle, found->file);
     complete(command, sizeof command, convert, of_folder ? folder : path);
-    return ls_fail(LS_ERR_IO, "there is no data that --data takes in %s, but %s: %s it with: %s", folder,
-                   path + strlen(folder) + 1, verb_of(convert), command);
+    return ls_fail(LS_ERR_IO, "--data cannot read the files in %s, but can read %s after conversion: %s it with: %s",
+                   folder, path + strlen(folder) + 1, verb_of(convert), command);
 }

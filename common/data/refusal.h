@@ -1,4 +1,4 @@
-/* The line for what --data does not take: what it is, and what to do. Private to common/data. */
+/* Error messages for files and folders that --data refuses. Private to common/data. */
 #ifndef LS_DATA_REFUSAL_H
 #define LS_DATA_REFUSAL_H
 
@@ -6,10 +6,10 @@
 
 #include "common/base/status.h"
 
-/* LS_ERR_IO unless there is a folder of that name. */
+/* LS_ERR_IO unless `folder` exists. */
 ls_status ls_data_check_folder(const char *folder);
 
-/* LS_ERR_IO: of a folder that has none of the files that are taken. */
+/* LS_ERR_IO, with a message: the folder has none of the accepted files. */
 ls_status ls_data_refuse_folder(const char *folder);
 
 #endif

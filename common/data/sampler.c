@@ -27,14 +27,15 @@ static int64_t count_of(const ls_sampler_options *options, int rank) {
 
 static ls_status check_options(const ls_sampler_options *options) {
     if (options->world_size < 1) {
-        return ls_fail(LS_ERR_INVALID, "sampler: invalid world size %d, it should be at least 1", options->world_size);
+        return ls_fail(LS_ERR_INVALID, "sampler: world size %d is out of range; expected at least 1",
+                       options->world_size);
     }
     if (options->rank < 0 || options->rank >= options->world_size) {
-        return ls_fail(LS_ERR_INVALID, "sampler: invalid rank %d, rank should be in the interval [0, %d]",
-                       options->rank, options->world_size - 1);
+        return ls_fail(LS_ERR_INVALID, "sampler: rank %d is out of range; expected 0 to %d", options->rank,
+                       options->world_size - 1);
     }
     if (options->dataset_count < 0 || options->dataset_count > INT64_MAX / (int64_t)sizeof(int64_t) / 2) {
-        return ls_fail(LS_ERR_INVALID, "sampler: invalid dataset length %" PRId64, options->dataset_count);
+        return ls_fail(LS_ERR_INVALID, "sampler: dataset length %" PRId64 " is out of range", options->dataset_count);
     }
     return LS_OK;
 }
@@ -55,7 +56,8 @@ ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options)
     }
     if (!sampler || !sampler->order || !sampler->indices) {
         ls_sampler_destroy(sampler);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of %" PRId64 " samples", options->dataset_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the order of %" PRId64 " samples",
+                       options->dataset_count);
     }
     ls_sampler_set_epoch(sampler, 0);
     *out = sampler;

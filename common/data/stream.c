@@ -1,9 +1,9 @@
 /* stream — shares of a stream that has no indices.
- *   idea  : a cursor goes through the whole stream and passes over the samples of the other shares. So every sample is
- *           read exactly once over all shares, whatever the stream's length, and the shares need to agree only on their
+ *   idea  : a cursor goes through the whole stream and skips the samples of the other shares. So every sample is read
+ *           exactly once over all shares, whatever the stream's length, and the shares need to agree only on their
  *           number.
- *   cost  : each of S shares reads all bytes, S times the reading for one time the converting. Shares that read only
- *           their own part would need files that can be cut, or a stream for each. */
+ *   cost  : each of S shares reads all bytes: every byte is read S times, and converted once. Shares that read only
+ *           their own part would need files that can be split, or a stream for each. */
 #include "common/data/dataset_internal.h"
 
 bool ls_dataset_is_stream(const ls_dataset *dataset) { return dataset->kind->cursor_open != NULL; }
@@ -18,8 +18,8 @@ ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t sh
     return LS_OK;
 }
 
-/* The next sample of the share, into the three; or the end of the stream. The samples of other shares are passed over,
- * and take their turns: a failure in one of them fails this share, too. */
+/* Reads the share's next sample into the three buffers, or finds the end of the stream. Samples of other shares are
+ * skipped in order: a failure in one of them fails this share, too. */
 static ls_status next_own(ls_cursor *cursor, float *input, int64_t *label, float *target) {
     const ls_dataset_kind *kind = cursor->dataset->kind;
     for (;;) {

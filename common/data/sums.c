@@ -1,8 +1,8 @@
 /* sums — "12+7=19;": a text without a file, whose answers can be marked right or wrong.
- *   idea  : questions are drawn from all pairs of summands, in a random order, until enough are held out; a pair whose summands
- *           were drawn the other way round is passed over, so that all are different sums. The training text draws pairs,
- *           with replacement, and again if a pair is held out, either way round: what a network knows of a held-out sum it
- *           knows from others
+ *   idea  : questions are drawn from all pairs of summands, in a random order, until enough are held out; a pair that
+ *           was drawn already in the other order is skipped, so that all sums differ. The training text draws pairs
+ *           with replacement, and again if a pair is held out, in either order: so a network can learn a held-out sum
+ *           only from others
  *   cost  : a few milliseconds, half a megabyte */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { NUMBERS = 100, PAIRS = NUMBERS * NUMBERS, SUM_MOST_BYTES = sizeof "99+99=
 /* Pairs are numbered a x NUMBERS + b. */
 struct sums {
     ls_generator generator;
-    bool held_out[PAIRS]; /* as questions, and the other way round */
+    bool held_out[PAIRS]; /* as questions, in either order */
     int64_t order[PAIRS];
     char test[LS_SUMS_HELD_OUT * SUM_MOST_BYTES], train[LS_SUMS_TRAINED * SUM_MOST_BYTES];
     size_t test_count, train_count;
@@ -59,7 +59,7 @@ static void draw_training(struct sums *sums) {
 ls_status ls_dataset_open_sums(ls_dataset **train, ls_dataset **test, uint64_t seed, int context) {
     *train = *test = NULL;
     struct sums *sums = calloc(1, sizeof *sums);
-    if (!sums) return ls_fail(LS_ERR_NO_MEMORY, "no memory for generated sums");
+    if (!sums) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for generated sums");
     ls_generator_seed(&sums->generator, seed);
     hold_out(sums);
     draw_training(sums);

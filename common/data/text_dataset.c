@@ -1,6 +1,6 @@
-/* text_dataset — samples of a text: windows of its stream, side by side.
- *   idea  : the stream is kept as one byte a token, an eighth of what labels take; a read widens T + 1 of them. Each set has a
- *           copy of its own part, so that the last label of training lies in front of the first token of the test
+/* text_dataset — samples of a text: consecutive windows of its stream.
+ *   idea  : the stream is kept as one byte a token, an eighth of a label's size; a read widens T + 1 of them. Each set
+ *           has a copy of its own part, so that the last label of training precedes the first token of the test
  *   cost  : a byte a token; a read is some 2 T loads and stores */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #include "common/base/log.h"
 #include "common/data/text_internal.h"
 
-enum { TEST_ONE_IN = 10 }; /* tokens of a file's text */
+enum { TEST_ONE_IN = 10 }; /* of a file's tokens, one in ten */
 
 struct text_dataset {
     ls_dataset base;
     size_t token_count;
-    uint8_t tokens[]; /* places in base.vocabulary */
+    uint8_t tokens[]; /* indices into base.vocabulary */
 };
 
 static ls_status text_read(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label,
@@ -71,13 +71,12 @@ ls_status ls_text_open_sets(ls_dataset **train, ls_dataset **test, const struct 
     struct vocabulary v;
     size_t least = sets->train_count < sets->test_count ? sets->train_count : sets->test_count;
     *train = *test = NULL;
-    if (context < 1) return ls_fail(LS_ERR_INVALID, "a context of %d tokens; expected 1 or more", context);
+    if (context < 1) return ls_fail(LS_ERR_INVALID, "a context cannot have %d tokens; expected 1 or more", context);
     if (least < (size_t)context + 1) {
-        return ls_fail(
-            LS_ERR_INVALID,
-            "%s is too short: %zu bytes for training and %zu for the test, but a sample of %d tokens takes %d; "
-            "give more text, or the model a shorter context",
-            sets->name, sets->train_count, sets->test_count, context, context + 1);
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is too short: %zu bytes for training and %zu for the test, but a sample of %d tokens takes "
+                       "%d; give a longer text or a shorter context",
+                       sets->name, sets->train_count, sets->test_count, context, context + 1);
     }
     find_vocabulary(&v, sets);
     *train = make_set(sets->train, sets->train_count, &v, context);
@@ -86,7 +85,7 @@ ls_status ls_text_open_sets(ls_dataset **train, ls_dataset **test, const struct 
     ls_dataset_close(*train);
     ls_dataset_close(*test);
     *train = *test = NULL;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tokens of %s", sets->name);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tokens of %s", sets->name);
 }
 
 ls_status ls_dataset_open_text(ls_dataset **train, ls_dataset **test, const char *files, int context) {
@@ -107,7 +106,7 @@ ls_status ls_dataset_open_text(ls_dataset **train, ls_dataset **test, const char
     return status;
 }
 
-/* --- what can be asked of a text ---------------------------------------------------------------------------------- */
+/* --- queries about a text ----------------------------------------------------------------------------------------- */
 
 const uint8_t *ls_text_tokens(const ls_dataset *dataset, size_t *count) {
     bool is_text = dataset->kind == &text_kind;

@@ -1,9 +1,9 @@
 /* text_file — the bytes of text files.
- *   idea  : zlib's gzread reads plain and gzipped files alike, and checks a gzip checksum at the end. The size of what is
- *           compressed is not known before, so memory doubles until all of it is there
- *   fails : a file that is no text is refused before it becomes a vocabulary: a zero byte is in no text (but in UTF-16, and
- *           in most files of numbers), and one byte in a hundred is more control characters than a text has and fewer than
- *           compressed data has, of which a tenth are */
+ *   idea  : zlib's gzread reads plain and gzipped files alike, and checks a gzip checksum at the end. The uncompressed
+ *           size is not known before, so memory doubles until all of the text fits
+ *   fails : a file that is not text is refused before a vocabulary is made from it: one with a zero byte (UTF-16 and
+ *           most files of numbers have some), or with more than one control character in a hundred bytes (compressed
+ *           data has one in ten) */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -31,22 +31,24 @@ bool ls_text_next_file(const char **files, char path[PATH_MAX]) {
 
 static ls_status make_room(struct ls_bytes *bytes, size_t *room, const char *path) {
     if (bytes->count < *room) return LS_OK;
-    if (*room >= MOST_BYTES) return ls_fail(LS_ERR_FORMAT, "%s: the text has more than %zu bytes", path, MOST_BYTES);
+    if (*room >= MOST_BYTES)
+        return ls_fail(LS_ERR_FORMAT, "%s is too long; expected a text of at most %zu bytes", path, MOST_BYTES);
     size_t larger = *room > 0 ? 2 * *room : FIRST_ROOM;
     uint8_t *data = realloc(bytes->data, larger);
-    if (!data) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the text of %s", path);
+    if (!data) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the text of %s", path);
     bytes->data = data;
     *room = larger;
     return LS_OK;
 }
 
-/* Why gzread stopped, if not at the end of a whole file. */
+/* Reports why gzread stopped, if not at the end of a complete file. */
 static ls_status check_end(gzFile file, const char *path) {
     int error = Z_OK;
     const char *text = gzerror(file, &error);
     if (error == Z_OK) return LS_OK;
     if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    if (error == Z_BUF_ERROR) return ls_fail(LS_ERR_FORMAT, "%s is truncated", path);
+    if (error == Z_BUF_ERROR)
+        return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its compressed data", path);
     return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", path, text);
 }
 
@@ -96,7 +98,7 @@ ls_status ls_text_read_files(struct ls_bytes *bytes, const char *files) {
     char path[PATH_MAX];
     size_t room = 0;
     *bytes = (struct ls_bytes){0};
-    ls_status status = files[0] != '\0' ? LS_OK : ls_fail(LS_ERR_USAGE, "--data text: names no file");
+    ls_status status = files[0] != '\0' ? LS_OK : ls_fail(LS_ERR_USAGE, "--data text: needs the name of a file");
     while (status == LS_OK && ls_text_next_file(&files, path)) status = append_file(bytes, &room, path);
     if (status == LS_OK) return LS_OK;
     free(bytes->data);

@@ -1,4 +1,4 @@
-/* What the kinds of text share: files (text_file.c), generated sums (sums.c). Private to common/data. */
+/* Shared by the kinds of text: files (text_file.c), generated sums (sums.c). Private to common/data. */
 #ifndef LS_DATA_TEXT_INTERNAL_H
 #define LS_DATA_TEXT_INTERNAL_H
 

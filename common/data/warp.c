@@ -1,6 +1,6 @@
 /* warp — an affine map of the plane, sampled by bilinear interpolation.
- *   idea  : each pixel of the result asks where it comes from and mixes the four source pixels around that place. So it is
- *           the inverse of the warp that is kept: unshift, rotate back, unshear, divide by the scales.
+ *   idea  : for each pixel of the result, its place in the source is computed, and the four source pixels around that
+ *           are interpolated. So the inverse of the warp is kept: unshift, rotate back, unshear, divide by the scales.
  *   bytes : only sums, products, quotients, floor and lround, which are exact or rounded the same way everywhere; sin,
  *           cos and the logarithm of a normal distribution would come from a C library, whose last bits differ. A
  *           rotation by a is built from t = tan(a/2): cos a = (1 - t^2) / (1 + t^2), sin a = 2t / (1 + t^2), a rotation

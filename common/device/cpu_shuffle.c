@@ -1,13 +1,14 @@
-/* cpu_shuffle — the race detector: nothing runs when it is enqueued; whoever synchronises runs items, picked at random
- * among the heads of all streams of the process that may run, until what it waits for has happened.
+/* cpu_shuffle — the race detector: nothing runs when it is enqueued; a thread that synchronises runs items, picked at
+ * random among the runnable heads of all streams of the process, until the awaited item has run.
  *   terms : a stream is ready when its head is a task, a record, or a wait whose record has been reached
- *   order : any that the declared events allow, so a forgotten wait sooner or later reads what is not there yet. The order
- *           depends on the seed (and, where several threads synchronise at once, on their timing); results must not
- *   apart : a task that meets others runs in a thread of its own, and the shuffling goes on: those it waits for may be streams of this
- *           very process (DataParallel's devices, ranks that are threads), or other ranks that wait for what this one has still to run
- *           (DDP's buckets). Where the process has one device, what meets on its comm stream keeps the thread that found it:
- *           nothing that its peers need for it comes later here
- *   fails : if no stream is ready and no other thread makes one so before the deadline, LS_ERR_TIMEOUT
+ *   order : any that the declared events allow, so after a forgotten wait, data are sooner or later read before they
+ *           are written. The order depends on the seed (and, where several threads synchronise at once, on their
+ *           timing); results must not
+ *   apart : a task that waits for others (a collective) runs in a thread of its own, while shuffling continues:
+ *           the peers may be streams of this process (DataParallel's devices, ranks that are threads), or ranks that
+ *           wait for a task that this one has still to run (DDP's buckets). If the process has one device, a collective
+ *           on its comm stream runs in the thread that picked it: its peers need no later item of this process
+ *   fails : if no stream is ready and no other thread makes one ready before the deadline, LS_ERR_TIMEOUT
  * Speed does not matter here: one lock guards everything except the running of an item. */
 #define _GNU_SOURCE
 #include "common/device/cpu_streams.h"
@@ -22,7 +23,7 @@ static struct {
     pthread_cond_t changed; /* an item was enqueued or has run */
     ls_stream *streams;     /* every shuffled stream of the process */
     uint64_t random;
-    int apart; /* items that threads of their own are running */
+    int apart; /* items that run in threads of their own */
 } scheduler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 void ls_shuffle_seed(uint64_t seed) {
@@ -79,7 +80,7 @@ static void *run_apart(void *argument) {
     return NULL;
 }
 
-/* False: no thread is to be had. */
+/* False if no thread can be created. */
 static bool start_apart(ls_stream *stream) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, run_apart, stream) != 0) return false;
@@ -111,9 +112,10 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
             until_us = ls_wait_until_us();
             continue;
         }
-        if (scheduler.apart > 0) until_us = ls_wait_until_us(); /* those have deadlines of their own */
+        if (scheduler.apart > 0) until_us = ls_wait_until_us(); /* items in other threads have deadlines of their own */
         if (ls_now_us() > until_us) {
-            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
+            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: a stream waits for an event that is never recorded",
+                           what);
         }
         struct timespec slice; /* the monotonic clock, so that a change of the date does not prolong it */
         clock_gettime(CLOCK_MONOTONIC, &slice);

@@ -3,8 +3,8 @@
  *   order : the queue has one producer (the thread that owns the stream) and one consumer (the worker); the two flags are
  *           its only synchronisation, so enqueueing takes no lock and, while the worker is awake, no system call. A brief
  *           item for an idle worker is run by the caller, since waking the worker would take longer
- *   fails : a wait that misses its deadline poisons the device; its stream goes on, skipping tasks, so that nobody who
- *           waits for a later record hangs */
+ *   fails : a wait that misses its deadline poisons the device; its stream continues without running tasks, so that
+ *           no wait for a later record hangs */
 #include "common/device/cpu_streams.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define LS_AWAKE_US 1e6 /* for a process that was stopped past its deadline: its worker may know what happened */
+#define LS_AWAKE_US 1e6 /* if the process was stopped past its deadline: time for the awaited worker to record */
 
 double ls_wait_until_us(void) { return ls_now_us() + ls_wait_timeout_s() * 1e6; }
 
@@ -22,7 +22,8 @@ static ls_status wait_reached(ls_event *event, uint32_t ticket, double spin_us) 
     if (ls_flag_reached(&event->completed, ticket)) return LS_OK;
     if (ls_flag_wait(&event->completed, ticket, spin_us, ls_wait_until_us())) return LS_OK;
     if (ls_flag_wait(&event->completed, ticket, 0, ls_now_us() + LS_AWAKE_US)) return LS_OK;
-    return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the event \"%s\"", ls_wait_timeout_s(), event->name);
+    return ls_fail(LS_ERR_TIMEOUT, "timed out after %g s waiting for the event \"%s\"", ls_wait_timeout_s(),
+                   event->name);
 }
 
 ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
@@ -73,7 +74,7 @@ const struct ls_stream_policy ls_policy_inline = {
 ls_status ls_queue_create(struct ls_queue *queue) {
     memset(queue, 0, sizeof *queue);
     queue->items = calloc(LS_QUEUE_CAPACITY, sizeof *queue->items);
-    return queue->items ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream's queue");
+    return queue->items ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream's queue");
 }
 
 void ls_queue_destroy(struct ls_queue *queue) { free(queue->items); }
@@ -131,7 +132,7 @@ static ls_status worker_drain(ls_stream *stream) {
 static void worker_stop(ls_stream *stream) {
     (void)worker_drain(stream);
     atomic_store(&ls_cpu_stream_of(stream)->stopping, 1);
-    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.produced); /* one item past the end: the sign to leave */
+    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.produced); /* one item past the end tells the worker to exit */
     pthread_join(ls_cpu_stream_of(stream)->worker, NULL);
     ls_queue_destroy(&ls_cpu_stream_of(stream)->queue);
 }

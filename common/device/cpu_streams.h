@@ -1,4 +1,4 @@
-/* The streams of CPU devices: what device_cpu.c builds on. Private to this folder. */
+/* The streams of CPU devices, used by device_cpu.c. Private to this folder. */
 #ifndef LS_DEVICE_CPU_STREAMS_H
 #define LS_DEVICE_CPU_STREAMS_H
 
@@ -11,15 +11,15 @@ struct ls_item {
     ls_item_kind kind;
     bool brief;      /* takes less time than waking a worker */
     bool meets;      /* waits for tasks of other streams */
-    uint32_t ticket; /* record, wait: which record of the event */
-    uint32_t number; /* task: which launch of the stream; 0: the probes were off */
+    uint32_t ticket; /* record, wait: the number of the event's record */
+    uint32_t number; /* task: the number of the stream's launch; 0: the probes were off */
     const char *label;
     ls_event *event;
     ls_task_fn task;
     _Alignas(16) unsigned char arguments[LS_TASK_ARGUMENTS_NBYTES];
 };
 
-/* How a stream runs its items: inline, by a worker, or shuffled. Every slot is required. */
+/* A way to run a stream's items: inline, by a worker, or shuffled. Every slot is required. */
 struct ls_stream_policy {
     const char *name;
     ls_status (*start)(ls_stream *stream);
@@ -54,7 +54,7 @@ static inline struct ls_cpu_stream *ls_cpu_stream_of(ls_stream *stream) { return
 /* Runs one item now: a task is skipped on a poisoned device, a wait blocks until its deadline. */
 ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item);
 
-/* The absolute time at which a wait that begins now must give up. */
+/* The absolute deadline of a wait that begins now. */
 double ls_wait_until_us(void);
 
 ls_status ls_queue_create(struct ls_queue *queue);

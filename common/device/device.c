@@ -1,5 +1,5 @@
-/* device — what all back-ends share: opening, the deadline, events' life, and the calls through the table. Memory:
- * memory.c. */
+/* device — the part common to all back-ends: opening, the deadline, events' life, and the calls through the table.
+ * Memory: memory.c. */
 #include "common/device/device_internal.h"
 
 #include <sched.h>
@@ -50,7 +50,8 @@ static ls_status find_backend(const struct ls_backend **out, ls_device_kind kind
     int count = 0;
     const struct ls_cuda_plugin *plugin = cuda_plugin(why, sizeof why);
     if (plugin) plugin->find(&count, why, sizeof why);
-    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", why);
+    if (count == 0)
+        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; use --device-kind cpu to run without one", why);
     *out = plugin->backend;
     return LS_OK;
 }
@@ -61,7 +62,7 @@ ls_status ls_device_open(ls_device **out, const ls_device_options *options) {
     ls_status status = find_backend(&backend, options->kind);
     if (status != LS_OK) return status;
     ls_device *device = calloc(1, sizeof *device);
-    if (!device) return ls_fail(LS_ERR_NO_MEMORY, "no memory for device %d", options->index);
+    if (!device) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for device %d", options->index);
     device->backend = backend;
     device->options = *options;
     pthread_mutex_init(&device->memory_lock, NULL);
@@ -130,7 +131,7 @@ ls_status ls_device_status(const ls_device *device) {
     return (ls_status)atomic_load_explicit(&device->failure, memory_order_relaxed);
 }
 
-/* The funnel: what a call that enqueues has come to. */
+/* Every call that enqueues passes its status here. */
 static void poison(ls_stream *stream, ls_status status) { ls_device_fail(stream->device, status); }
 
 bool ls_stream_takes_work(ls_stream *stream) {
@@ -144,7 +145,7 @@ bool ls_stream_takes_work(ls_stream *stream) {
 
 ls_status ls_event_create(ls_event **out, const char *name) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for event \"%s\"", name);
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for event \"%s\"", name);
     const char *dropped = getenv("LS_CPU_DROP_WAIT");
     (*out)->name = name;
     (*out)->dropped = dropped && strcmp(dropped, name) == 0;
@@ -152,7 +153,7 @@ ls_status ls_event_create(ls_event **out, const char *name) {
 }
 
 void ls_event_destroy(ls_event *event) {
-    /* whoever raised the event may be a few instructions behind those who saw it raised */
+    /* the thread that raised the event may be a few instructions behind those that saw it raised */
     while (event && atomic_load(&event->reaching) > 0) sched_yield();
     if (event && event->native) event->release(event->native);
     free(event);
@@ -164,11 +165,11 @@ static struct ls_probe_record begin_event(ls_probe_kind kind, const ls_event *ev
     struct ls_probe_record record = ls_probe_begin(kind, event->name);
     ls_probe_set_stream(&record, stream);
     record.event = (uintptr_t)event;
-    record.number = atomic_load(&event->recorded); /* what a wait refers to */
+    record.number = atomic_load(&event->recorded); /* the record that a wait refers to */
     return record;
 }
 
-/* Written before the event can be seen, so that it is older than what any thread writes behind a wait for it. */
+/* Written before the event is visible, so that it precedes all that a thread writes after a wait for the event. */
 static void probe_event_record(const ls_event *event, const ls_stream *stream) {
     struct ls_probe_record record = begin_event(LS_PROBE_RECORD, event, stream);
     record.number++;
@@ -181,7 +182,7 @@ static void put(ls_stream *stream, const char *label, ls_task_fn task, const voi
         poison(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
         return;
     }
-    poison(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
+    poison(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments do not fit; expected at most %d", label, nbytes,
                            LS_TASK_ARGUMENTS_NBYTES));
 }
 
@@ -258,7 +259,7 @@ static ls_status synchronize(ls_stream *stream) {
     return status;
 }
 
-/* The device's failure, which is thereby cleared, or else `status`. */
+/* Returns and clears the device's failure; if there is none, returns `status`. */
 static ls_status take_failure(ls_device *device, ls_status status) {
     ls_status failure = (ls_status)atomic_exchange(&device->failure, LS_OK);
     return failure != LS_OK ? failure : status;
@@ -268,7 +269,7 @@ ls_status ls_stream_synchronize(ls_stream *stream) {
     return take_failure(ls_stream_device(stream), synchronize(stream));
 }
 
-/* The failure is cleared only when all streams have come to rest: work that is still queued must be skipped. */
+/* The failure is cleared only when all streams are idle: work that is still queued must be skipped. */
 ls_status ls_device_synchronize(ls_device *device) {
     ls_status first = LS_OK;
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
@@ -278,7 +279,7 @@ ls_status ls_device_synchronize(ls_device *device) {
     return take_failure(device, first);
 }
 
-/* --- what only GPUs do ------------------------------------------------------------------------------------------- */
+/* --- GPUs only --------------------------------------------------------------------------------------------------- */
 
 ls_status ls_graph_begin(ls_stream *stream) {
     if (!backend_of(stream)->graph_begin)
@@ -292,7 +293,7 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
     *out = NULL;
     ls_probe_mute(false);
     if (backend_of(stream)->graph_end) return backend_of(stream)->graph_end(stream, out);
-    return LS_ERR_UNSUPPORTED; /* begin has said so */
+    return LS_ERR_UNSUPPORTED; /* begin has reported it */
 }
 
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {

@@ -1,8 +1,7 @@
-/* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
- *
+/* device_cpu — a CPU core in place of a GPU: its own memory pool, real copies, one compute thread, three streams.
  * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores
- * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to the
- * device's one thread: a device that borrowed its neighbour's core would make every scaling figure a lie. */
+ * where it can; where hwloc finds no topology, the process's affinity mask is used). oneDNN and OpenMP are limited to
+ * the device's one thread: a device that borrowed its neighbour's core would falsify every scaling figure. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +23,7 @@
 static ls_status choose_policies(const ls_device *device, const struct ls_stream_policy **compute,
                                  const struct ls_stream_policy **other) {
     const char *mode = getenv("LS_CPU_STREAMS");
-    /* a worker pays where it finds a core on which no device computes */
+    /* a worker pays off if there is a core on which no device computes */
     bool core_is_free = device->options.devices_on_node < ls_usable_cores();
     if (!mode) mode = core_is_free ? "threads" : "inline";
     *compute = *other = &ls_policy_inline;
@@ -43,7 +42,7 @@ static ls_status choose_policies(const ls_device *device, const struct ls_stream
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; it takes threads, inline or shuffle:SEED", mode);
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; expected threads, inline or shuffle:SEED", mode);
 }
 
 static void close_streams(ls_device *device) {
@@ -64,7 +63,7 @@ static ls_status cpu_open(ls_device *device) {
     device->spin_us = ls_spin_us_for(device->options.devices_on_node);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         ls_stream *stream = calloc(1, sizeof(struct ls_cpu_stream));
-        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
         if (stream) {
             stream->device = device;
             stream->kind = (ls_stream_kind)s;
@@ -84,7 +83,7 @@ static ls_status cpu_open(ls_device *device) {
 /* --- the device's core ------------------------------------------------------------------------------------------- */
 
 /* The cores that this process may use, found once for all its devices: hwloc reads a hundred files, some milliseconds.
- * NULL: it does not know them (in a sandbox that hides /sys), or has no memory to look. Kept until the process ends. */
+ * NULL: hwloc cannot find them (in a sandbox that hides /sys), or has no memory. Kept until the process ends. */
 static hwloc_topology_t topology;
 static pthread_once_t topology_once = PTHREAD_ONCE_INIT;
 
@@ -114,7 +113,7 @@ static bool core_for(int place, int count, hwloc_bitmap_t core) {
     return found;
 }
 
-/* False: there is no topology, or it may not pin. */
+/* False if there is no topology, or pinning is not permitted. */
 static bool pin_by_topology(int place, int count) {
     pthread_once(&topology_once, load_topology);
     hwloc_bitmap_t core = topology ? hwloc_bitmap_alloc() : NULL;
@@ -125,13 +124,13 @@ static bool pin_by_topology(int place, int count) {
 
 static void pin_thread(const ls_device *device) {
     int place = device->options.place, count = device->options.devices_on_node;
-    if (count > ls_usable_cores()) return; /* devices share cores: the scheduler shares them out better than we would */
+    if (count > ls_usable_cores()) return; /* devices share cores: the scheduler assigns them better than we would */
     if (!pin_by_topology(place, count)) ls_run_on_core(place, count);
 }
 
-/* hwloc writes to stderr what it does not find, and loads plug-ins for displays, OpenCL and PCI, which take longer than
- * finding the cores. It asks the environment whether it may, which must not be changed once there are threads; whoever
- * sets the variables still decides. */
+/* hwloc prints errors to stderr, and loads plug-ins for displays, OpenCL and PCI, which take longer than finding the
+ * cores. Environment variables turn this off; they must not be changed once there are threads. A user's settings are
+ * kept. */
 __attribute__((constructor)) static void restrain_hwloc(void) {
     (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
     (void)setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
@@ -148,7 +147,7 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 
 /* --- memory and work --------------------------------------------------------------------------------------------- */
 
-/* Pages that are given back read as zeros when they are touched: whatever is never touched takes no memory. */
+/* Pages given back to the kernel read as zeros, and take no memory until they are touched. */
 static void clear(char *memory, size_t nbytes) {
     enum { PAGE = 4096, FEW_PAGES = 16 * PAGE };
     char *first = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE, *end = memory + nbytes;

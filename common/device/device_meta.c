@@ -1,15 +1,14 @@
-/* device_meta — a device that computes nothing: what a program allocates, and what it enqueues in which order,
+/* device_meta — a device that computes nothing: it shows a program's allocations and the order of its operations,
  * without the memory and the time.
- *   idea  : an operation, a task and a copy between devices are not run: calling for them is all that happens, and all
- *           that probes see. Every event completes when it is recorded. What the host asks a device for is zero. So the
- *           program takes the same way as on CPU devices, or with `behind` as on GPUs, in the time that its host
- *           threads need, and a model of any size fits
- *   memory: the accounting is everybody's (memory.c). Addresses come from one counter for all meta devices of the
- *           process and are never given out again. They lie where nothing is ever mapped: with bit 54 set and bit 55
- *           clear they are not canonical on x86-64, where the larger address space is only given to those who ask for
- *           it, and out of range on 64-bit Arm. Whoever reads or writes them dies at that instruction, also in a build
- *           that no sanitizer watches. A mapping without rights would do the same, but takes address space, of which
- *           the thread sanitizer and `ulimit -v` leave little
+ *   idea  : operations, tasks and copies between devices are not run; probes see only the calls. Every event completes
+ *           when it is recorded. Data copied to the host are zeros. So the program takes the same path as on CPU
+ *           devices, or with `behind` as on GPUs, in the time that its host threads need, and a model of any size fits
+ *   memory: accounting is that of all devices (memory.c). Addresses come from one counter for all meta devices of
+ *           the process and are never given out again. They lie where nothing is ever mapped: with bit 54 set and
+ *           bit 55 clear they are not canonical on x86-64, where the larger address space is only given to programs
+ *           that ask for it, and out of range on 64-bit Arm. A read or write there kills the process at that
+ *           instruction, also in a build without sanitizers. A mapping without rights would do the same, but takes
+ *           address space, of which the thread sanitizer and `ulimit -v` leave little
  *   cost  : an allocation is an addition; a copy to the host fills it with zeros
  *   fails : beyond --device-memory, or 2^53 bytes in the life of the process: out of memory, as elsewhere */
 #include <stdlib.h>
@@ -67,7 +66,7 @@ static ls_status meta_open(ls_device *device) {
         ls_stream *stream = device->streams[s] = calloc(1, sizeof *stream);
         if (!stream) {
             meta_close(device);
-            return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+            return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
         }
         stream->device = device;
         stream->kind = (ls_stream_kind)s;
@@ -75,7 +74,7 @@ static ls_status meta_open(ls_device *device) {
     return LS_OK;
 }
 
-/* A task that meets other ranks is called, since its group knows that there are none and has to answer for them
+/* A collective's task is called, since its group knows that there are no other ranks and has to answer for them
  * (common/comm/meta_group.c). */
 static ls_status meta_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
                              size_t nbytes, bool meets) {

@@ -1,13 +1,14 @@
-/* host_lock — turns at the one lock of the process, each of them so many microseconds of a busy core.
+/* host_lock — each launch holds the one lock of the process for some microseconds of a busy core: a turn.
  *   idea  : a ticket lock: a thread draws a number, and waits until the counter of those served has reached it: first
  *           come, first served, as a replay's locks are (labs/replay/engine). It spins first where its device has a
  *           core of its own, since waking a sleeper takes longer than a turn
  *   cost  : off, a branch. On, `us` at each launch and two readings of the clock more (by CPU time system calls, some
- *           0.3 us each); where several threads launch, the wait for those in front
+ *           0.3 us each); where several threads launch, the wait for the threads before it
  *   order : the LOCK is written by the thread that has the lock, and the UNLOCK before it gives the lock back. So
  *           records of different threads end in the order of the turns
  *   fails : a thread that misses its deadline leaves a number that blocks all later ones. So after a missed deadline
- *           there are no further turns, and every later launch ends with the same status, until the lock is set anew */
+ *           there are no further turns, and every later launch ends with the same status, until the lock is set
+ *           again */
 #include "common/device/host_lock.h"
 
 #include "common/base/clock.h"
@@ -31,7 +32,8 @@ static struct {
 
 ls_status ls_host_lock_set(double us, bool by_cpu_time) {
     if (!(us >= 0 && us <= LS_HOST_LOCK_MOST_US)) {
-        return ls_fail(LS_ERR_INVALID, "a host lock of %g us; it takes 0 to %g", us, LS_HOST_LOCK_MOST_US);
+        return ls_fail(LS_ERR_INVALID, "a host lock of %g us is out of range; expected 0 to %g", us,
+                       LS_HOST_LOCK_MOST_US);
     }
     atomic_store(&ls_host_lock_is_on, us > 0);
     if (us == 0) return LS_OK;
@@ -47,7 +49,7 @@ static ls_status wait_for_turn(uint32_t number, double spin_us) {
     double until_us = ls_now_us() + ls_wait_timeout_s() * 1e6;
     if (!atomic_load(&host_lock.is_stuck) && ls_flag_wait(&host_lock.served, number, spin_us, until_us)) return LS_OK;
     if (atomic_exchange(&host_lock.is_stuck, true)) return LS_ERR_TIMEOUT; /* somebody has said so */
-    return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the host lock, which each launch holds for %g us",
+    return ls_fail(LS_ERR_TIMEOUT, "timed out after %g s waiting for the host lock, which each launch holds for %g us",
                    ls_wait_timeout_s(), host_lock.us);
 }
 

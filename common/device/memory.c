@@ -1,6 +1,6 @@
-/* memory — what each device's memory is used for: allocations by address, bytes and peaks by category, and what to say
- * when there is no more.
- *   cost  : a tree of allocations and a lock, for allocating and freeing only; nothing of it is in a step */
+/* memory — accounts for each device's memory: allocations by address, bytes and peaks by category, and the message when
+ * memory runs out.
+ *   cost  : a tree of allocations and a lock, for allocating and freeing only; a step uses neither */
 #define _XOPEN_SOURCE 700 /* tsearch */
 #include <search.h>
 #include <stdio.h>
@@ -18,11 +18,11 @@ const char *ls_memory_name(ls_memory_category category) {
     return names[category];
 }
 
-/* --- allocations: what ls_device_free needs to know, by address ---------------------------------------------------- */
+/* --- allocations by address, for ls_device_free -------------------------------------------------------------------- */
 
 struct ls_allocation {
     const void *memory;
-    size_t nbytes, padding; /* what is counted, and what is there beside it */
+    size_t nbytes, padding; /* the bytes that are counted, and those allocated besides */
     ls_memory_category category;
 };
 
@@ -57,7 +57,7 @@ static struct ls_allocation forget_allocation(ls_device *device, const void *mem
     return found;
 }
 
-/* 0: the key's address lies in the allocation, which is what the search ends with. */
+/* 0, which ends the search, if the key's address is within the allocation. */
 static int compare_place(const void *key, const void *node) {
     uintptr_t address = (uintptr_t)((const struct ls_allocation *)key)->memory;
     const struct ls_allocation *allocation = node;
@@ -91,7 +91,7 @@ size_t ls_aligned_floats(size_t count) {
     return (count + line - 1) / line * line;
 }
 
-/* " (parameter 813056, gradient 1024)"; nothing where nothing is in use. */
+/* " (parameter 813056, gradient 1024)"; empty if none is in use. */
 static void describe_usage(const ls_memory_report *memory, char *text, size_t capacity) {
     size_t length = 0;
     text[0] = '\0';
@@ -103,7 +103,7 @@ static void describe_usage(const ls_memory_report *memory, char *text, size_t ca
     if (length > 0 && length < capacity) snprintf(text + length, capacity - length, ")");
 }
 
-/* What makes a category smaller, or moves it elsewhere. */
+/* How to make a category smaller, or move it elsewhere. */
 static const char *advice(ls_memory_category category) {
     static const char *const texts[] = {
         [LS_MEMORY_PARAMETER] = "use a smaller model",
@@ -143,7 +143,7 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
                    usage, left, advice(category), cap[0] != '\0' ? "; or raise --device-memory" : "");
 }
 
-/* Charges the bytes if they fit; the peaks follow when the memory is really there. */
+/* Charges the bytes if they fit; the peaks are updated once the memory is allocated. */
 static ls_status reserve(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose) {
     size_t capacity = device->options.memory_capacity_bytes > 0 ? device->options.memory_capacity_bytes : SIZE_MAX;
     pthread_mutex_lock(&device->memory_lock);

@@ -1,4 +1,4 @@
-/* plugin — finding and opening the shared objects that need CUDA or NCCL. */
+/* plugin — finds and opens the shared objects that need CUDA or NCCL. */
 #define _GNU_SOURCE
 #include "common/device/plugin.h"
 
@@ -11,7 +11,7 @@
 
 #include "common/base/shipped.h"
 
-/* What LS_PLUGINS names, or NULL. */
+/* The folder that LS_PLUGINS names, or NULL. */
 static const char *named_folder(void) {
     const char *named = getenv("LS_PLUGINS");
     return named && named[0] ? named : NULL;
@@ -24,8 +24,8 @@ bool ls_plugin_driver_is_there(void) {
     return driver != NULL;
 }
 
-/* Where the plug-in lies, or would lie if it were there: in what LS_PLUGINS names; in lib/ beside the program; beside the
- * library, as built; where they are installed, of the library and of a program. */
+/* The plug-in's path, or its first place if it is missing: in the folder that LS_PLUGINS names; in lib/ beside the
+ * program; beside the library, as built; in the installed folder, relative to the library and to a program. */
 static bool find_plugin(char path[PATH_MAX], const char *file) {
     static const char *const places[] = {"/lib/", "/", "/lockstep/", "/../lib/lockstep/"};
     const char *named = named_folder();
@@ -47,14 +47,24 @@ bool ls_plugin_gpu_is_missed(const char *why) {
            ls_plugin_driver_is_there();
 }
 
+/* Plug-ins use symbols of the shared library. A program that opened it for itself alone (RTLD_LOCAL, as Python's ctypes
+ * does) hides them; opened once more, it is the same library, and shows them. */
+static void show_names_to_plugins(void) {
+    Dl_info own;
+    if (dladdr((const void *)(size_t)ls_plugin_open, &own) == 0 || !own.dli_fname) return;
+    void *library = dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+    if (library) dlclose(library);
+}
+
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity) {
+    show_names_to_plugins();
     char path[PATH_MAX];
     if (!find_plugin(path, file)) {
-        snprintf(why, capacity, "cannot find out where the program lies, and so not where %s lies", file);
+        snprintf(why, capacity, "cannot find the program's own folder, in which %s is", file);
         return NULL;
     }
     if (access(path, F_OK) != 0) {
-        snprintf(why, capacity, "there is no %s; it is built where %s found (`make help` says what was)", path,
+        snprintf(why, capacity, "there is no %s; make builds the file where %s found (see `make help`)", path,
                  strcmp(file, "ls_mpi.so") == 0 ? "Open MPI and PMIx are" : "nvcc is");
         return NULL;
     }
@@ -66,7 +76,7 @@ const void *ls_plugin_open(const char *file, const char *symbol, char *why, size
     }
     unsigned version = *(const unsigned *)table;
     if (version == LS_PLUGIN_VERSION) return table;
-    snprintf(why, capacity, "%s is of another build (version %u, not %d); run make again", path, version,
+    snprintf(why, capacity, "%s is from another build (version %u, not %d); run make again", path, version,
              LS_PLUGIN_VERSION);
     return NULL;
 }

@@ -1,8 +1,8 @@
-/* probes — what devices and streams tell the probes (common/base/probe.h): which stream, which device, which way a
- * copy goes.
- *   idea  : a stream counts what is put on it while the probes are on, so that a RUN finds its LAUNCH by stream and
- *           number. Of a copy's two addresses, the tree of each device's allocations says whose they are; the host's is
- *           what is nobody's
+/* probes — the reports of devices and streams to the probes (common/base/probe.h): which stream, which device, and the
+ * direction of a copy.
+ *   idea  : a stream counts the items enqueued on it while the probes are on, so that a RUN finds its LAUNCH by stream
+ *           and number. The owner of each of a copy's two addresses is found in the devices' trees of allocations; an
+ *           address in no tree is the host's
  *   cost  : nothing while the probes are off; on, for a copy, a lock and two searches for each device of the process */
 #include <pthread.h>
 
@@ -30,7 +30,7 @@ void ls_device_unregister(ls_device *device) {
 
 int ls_device_place(const ls_device *device) { return device->options.place; }
 
-/* The place of the device whose memory it is; -1: of none. */
+/* The place of the device that owns the memory; -1: none. */
 static int owner_of(const void *address) {
     int place = -1;
     pthread_mutex_lock(&open_devices.lock);

@@ -1,8 +1,9 @@
-/* batchnorm — the batch norm layer, with the ReLU behind it if layer->relu; alone, or together with the ranks of a
- * group (SyncBatchNorm).
- *   terms : W ranks, C channels; statistics = mean and M2 (the sum of squared deviations from it) of each channel, and the number of
- *           values, 2C + 1 doubles; sums = of dy and of dy x̂ over each channel, 2C floats
- *   idea  : normalising by the whole batch needs two things that no rank knows alone, one on the way forward and one on the way back:
+/* batchnorm — the batch norm layer, followed by a ReLU if layer->relu; on one rank, or on all ranks of a group
+ * (SyncBatchNorm).
+ *   terms : W ranks, C channels; statistics = mean and M2 (the sum of squared deviations from it) of each channel, and
+ *           the number of values, 2C + 1 doubles; sums = of dy and of dy x̂ over each channel, 2C floats
+ *   idea  : normalising by the whole batch needs two results that no rank has alone, one in forward and one in
+ *           backward:
  *
  *               forward                            backward
  *               statistics of my samples           sums over my samples
@@ -10,16 +11,16 @@
  *               merge into mean, invstd, m         input gradient from the sums and m
  *               normalise my samples
  *
- *           The gradients of gamma and beta are the sums of this rank alone: whoever averages the other gradients averages these
- *   cost  : (2C + 1) x 8 bytes from each rank to each, and an all-reduce of 2C floats, on the compute stream, which
- *           waits for the slowest rank twice per layer and step: in the convnet 1.2 KB a rank, so it is latency that
- *           counts
- *   order : the ranks' statistics are merged in rank order, in double, by every rank for itself from the same numbers:
- *           mean, invstd and the running statistics have the same bits everywhere, and are those of one device but for
- *           the rounding of doubles. (PyTorch gathers float means and inverse deviations and turns those back into
+ *           The gradients of gamma and beta are the sums of this rank alone: DDP averages them with all other gradients
+ *   cost  : each rank sends (2C + 1) x 8 bytes to each other rank, and all-reduces 2C floats, on the compute stream,
+ *           which waits for the slowest rank twice per layer and step: in the convnet 1.2 KB a rank, so latency
+ *           dominates
+ *   order : each rank merges the statistics of all ranks itself, in rank order and in double: mean, invstd and the
+ *           running statistics have the same bits on all ranks, and differ from those of one device only by the
+ *           rounding of doubles. (PyTorch gathers float means and inverse deviations and converts those back to
  *           variances: the same formula, less exact.)
- *   fails : a rank that does not come is named by the others (comm.h). Where all ranks together have one value per
- *           channel or none, all say so */
+ *   fails : the other ranks name a rank that does not arrive (comm.h). If all ranks together have at most one value per
+ *           channel, all of them report it */
 #include "common/comm/values.h"
 #include "common/nn/layer.h"
 
@@ -55,10 +56,10 @@ static void batchnorm_init(const ls_layer *layer, ls_generator *g, float *const 
 
 /* --- together with other ranks ----------------------------------------------------------------------------------- */
 
-/* Where things lie in pass->shared. */
+/* Layout of pass->shared. */
 struct shared {
     size_t statistics_count;
-    double *everybodys, *mine; /* statistics of all ranks, one after the other, and this rank's among them */
+    double *everybodys, *mine; /* statistics of all ranks, consecutive, and this rank's among them */
     double *count;             /* m, from forward to backward */
     float *sums;
 };
@@ -67,7 +68,7 @@ static size_t statistics_count(const ls_layer *layer) {
     return ls_batchnorm_statistics_count(&(struct ls_batchnorm_shape){.channels = layer->in.channels});
 }
 
-/* For --debug-values: on the tensor axis they are what the layer's input is. Behind its collective all samples are in each. */
+/* For --debug-values: on the tensor axis, the input's label. After the collective, each value covers all samples. */
 static void label(const ls_layer *layer, const struct ls_pass *pass, const struct shared *s) {
     const struct ls_labels *x = ls_values_find(pass->x[0]);
     ls_value tensor = x ? x->on[LS_MESH_TENSOR] : LS_REPLICATED;
@@ -104,7 +105,7 @@ static void forward_together(const ls_layer *layer, const struct ls_pass *pass) 
     float *mean = pass->saved, *invstd = mean + layer->in.channels;
     ls_stream *stream = pass->stream;
     ls_batchnorm_statistics(stream, shape, s.mine, pass->x[0]);
-    /* gathered as 8-byte elements: a copy does not care what they mean */
+    /* gathered as 8-byte elements: for a copy their type does not matter */
     ls_device_fail(ls_stream_device(stream),
                    ls_comm_all_gather(pass->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
     ls_batchnorm_merge(stream, shape, mean, invstd, s.count, pass->buffers[0], pass->buffers[1], s.everybodys,
@@ -147,7 +148,7 @@ static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass)
     }
 }
 
-/* Nobody needs the gradient of the network's input: dy, which may be overwritten, has room for it. */
+/* The gradient of the network's input is not needed: dy, which may be overwritten, has room for it. */
 static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *given) {
     struct ls_pass own = *given, *pass = &own;
     if (!own.dx[0]) own.dx[0] = own.dy;

@@ -1,7 +1,8 @@
-/* built_in — what a description names: a built-in model's text, or a file's, and the sizes behind it.
- *   idea  : all but the GPT, which no text has words for, are texts of one kind (network_text.h), read by one reader. A built-in
- *           perceptron's is written from its sizes, convnet's takes input and classes from the data, and has the digits' if
- *           nobody says others */
+/* built_in — the network of a description: the text of a built-in model or of a file, and the sizes that follow its
+ * name.
+ *   idea  : all built-in models except the GPT, which the text format cannot express, are texts in one format
+ *           (network_text.h) with one parser. The text of a built-in perceptron is generated from its sizes; convnet
+ *           takes its input and classes from the data, and by default has those of the digits */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +16,17 @@
 
 enum { MOST_PERCEPTRON_LAYERS = 160, MOST_FILE_NBYTES = 256 << 10 };
 
-/* The next size of the list at *at, which moves behind it; `number`: of the layers before. */
+/* Reads the next size of the list at *at, and moves *at past it; `number`: number of layers before. */
 static ls_status write_layer(FILE *out, const char *model, const char **at, int number) {
     char *end = NULL;
     long size = strtol(*at, &end, 10);
     if (end == *at || size < 1 || size > 1 << 24 || (*end != ',' && *end != '\0')) {
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10", model);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": expected sizes from 1 to 16777216, as in mlp:784,256,10", model);
     }
     if (number > MOST_PERCEPTRON_LAYERS)
-        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_PERCEPTRON_LAYERS);
+        return ls_fail(LS_ERR_USAGE, "a network cannot have more than %d layers", MOST_PERCEPTRON_LAYERS);
     if (number == 0 && *end == '\0')
-        return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; it needs an input and an output", model);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; expected an input and an output", model);
     if (number == 0)
         fprintf(out, "input %ld\n", size);
     else
@@ -43,7 +44,7 @@ static ls_status write_perceptron(FILE *out, const char *model, const char *size
 
 /* --- the others ------------------------------------------------------------------------------------------------------ */
 
-/* mlp with a head that takes no part. */
+/* mlp with an unused head. */
 static const char branched[] = "input 784\n"
                                "linear 256 name fc1\n"
                                "relu name hidden\n"
@@ -85,9 +86,9 @@ static const struct built_in *find_built_in(const char *description) {
     return NULL;
 }
 
-/* --- what a description says ------------------------------------------------------------------------------------------- */
+/* --- reading a description ---------------------------------------------------------------------------------------- */
 
-/* "3x32x32,10" behind the colon. */
+/* "3x32x32,10" after the colon. */
 static bool parse_sizes(const char *sizes, struct ls_text_value *input, int *classes) {
     const char *comma = strchr(sizes, ',');
     struct ls_text_value count = {.is_flat = false};
@@ -98,7 +99,7 @@ static bool parse_sizes(const char *sizes, struct ls_text_value *input, int *cla
     return true;
 }
 
-/* Where the sizes of a file's description begin, behind its colon; NULL: it has none. */
+/* The sizes of a file's description, after its colon; NULL if it has none. */
 static const char *sizes_of_file(const char *description) {
     const char *colon = strrchr(description, ':');
     return colon && colon - description >= 4 && strncmp(colon - 4, ".net", 4) == 0 ? colon + 1 : NULL;
@@ -132,7 +133,7 @@ static ls_status read_built_in(struct ls_text *t, const struct built_in *b, cons
     size_t nbytes = 0;
     if (b->text) return ls_text_parse(t, b->name, LS_ERR_USAGE, b->text, strlen(b->text));
     FILE *out = open_memstream(&text, &nbytes);
-    if (!out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
+    if (!out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network's text");
     const char *colon = strchr(description, ':');
     ls_status status = write_perceptron(out, description, colon ? colon + 1 : b->sizes, b->targets);
     fclose(out);
@@ -147,9 +148,9 @@ static ls_status fill_sizes(struct ls_text *t, const char *description, const ch
     for (int i = 0; i < t->count; i++) takes_classes = takes_classes || t->lines[i].takes_classes;
     if (!sizes) return LS_OK;
     if (!t->takes_input && !takes_classes)
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": it takes no sizes: its text says all of them", description);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" takes no sizes: its text defines all of them", description);
     if (!parse_sizes(sizes, &input, &t->classes))
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are those of the data, as in %.*s:3x32x32,10", description,
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": expected sizes of the data, as in %.*s:3x32x32,10", description,
                        (int)(sizes - 1 - description), description);
     if (t->takes_input) t->input = input;
     return LS_OK;
@@ -164,11 +165,10 @@ ls_status ls_text_open(struct ls_text *t, const char *description) {
     }
     const struct built_in *b = find_built_in(description);
     if (!b)
-        return ls_fail(
-            LS_ERR_USAGE,
-            "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt, "
-            "gpt:SIZES and files that end in .net",
-            description);
+        return ls_fail(LS_ERR_USAGE,
+                       "unknown model \"%s\"; expected mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt, "
+                       "gpt:SIZES or a file that ends in .net",
+                       description);
     const char *colon = strchr(description, ':');
     ls_status status = read_built_in(t, b, description);
     if (status != LS_OK || !b->text || !b->sizes) return status;

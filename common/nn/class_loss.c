@@ -1,16 +1,18 @@
-/* class_loss — cross entropy of logits whose classes ranks share out, and the whole logits of an evaluation.
- *   idea  : of a row the softmax needs two numbers that no rank knows alone, the largest logit and the sum of exponentials,
- *           and the loss a third, the label's logit. So these are brought together, and the logits stay where they are:
+/* class_loss — cross entropy of logits whose classes are split over ranks, and the whole logits of an evaluation.
+ *   idea  : the softmax of a row needs two numbers that no rank has alone, the largest logit and the sum of
+ *           exponentials, and the loss a third, the label's logit. Only these are reduced; the logits are not
+ *           communicated:
  *
  *               largest of the part                        -> all-reduce MAX, a float a row
  *               sum of exp(logit - largest), label's logit -> all-reduce SUM, two floats a row
  *               loss; gradient of the part
  *
- *   cost  : 3 floats a row in place of V; a step over the logits more than on one device (kernels/cpu/variant/class_loss.c)
- *   order : the largest first, and of all: else the parts' sums are not of the same thing
- *   evaluation: whoever evaluates or writes a text wants whole rows of logits. They are computed from the whole table, which
- *           is gathered: parts are ranges of its rows, so that they lie one behind the other as they come, and padding
- *           behind the last. The bits are those of one device
+ *   cost  : 3 floats a row in place of V; one more pass over the logits than on one device
+ *           (kernels/cpu/variant/class_loss.c)
+ *   order : the largest logit of all parts is reduced first: the parts' sums of exponentials must use the same one
+ *   evaluation: evaluating and generating text need whole rows of logits. They are computed from the whole table, which
+ *           is gathered: parts are consecutive ranges of its rows, so gathering concatenates them, with padding after
+ *           the last. The bits are those of one device
  *   fails : as any collective (comm.h) */
 #include "common/nn/class_loss.h"
 

@@ -5,11 +5,12 @@
 
 #include "common/base/log.h"
 
-/* The tensor as rows: before the axis, its ranges; a row has `inner` floats for each element of the range. */
+/* The tensor as rows of ranges: one row per element of the axes before the cut one; each element of a range is `inner`
+ * floats. */
 struct rows {
     size_t count, inner;
     size_t whole, held;   /* elements of a range */
-    size_t first, copied; /* those of the rank's that are no padding */
+    size_t first, copied; /* the rank's elements that are not padding */
 };
 
 static struct rows rows_of(const struct ls_cut *cut, int rank) {
@@ -45,7 +46,7 @@ ls_status ls_cut_gather(const struct ls_cut *cut, ls_comm *group, ls_stream *str
     int ranks = ls_comm_world_size(group);
     size_t count = cut->whole.count / cut->whole.shape[cut->axis] * cut->held;
     float *all = malloc((size_t)ranks * count * sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to bring %s together", cut->whole.name);
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather %s", cut->whole.name);
     ls_comm_label(group, cut->whole.name, -1);
     ls_status status = ls_comm_settle(stream, ls_comm_all_gather(group, stream, part, all, count, LS_FP32));
     for (int r = 0; status == LS_OK && r < ranks; r++) ls_cut_put(cut, r, all + (size_t)r * count, whole);

@@ -1,8 +1,8 @@
-/* Cut tensors: how a rank's part of a parameter or buffer lies in the whole one (tensor_parallel.h).
+/* Split tensors: the layout of a rank's part within a whole parameter or buffer (tensor_parallel.h).
  *
- * A tensor is cut along one axis, or not at all. Rank r of W has the r-th part: of an axis of n elements, ceil(n / W), of
- * which what lies behind the n-th is padding, zeros. Query, key and value are three ranges of one axis, and each is cut for
- * itself. */
+ * A tensor is split along one axis, or not at all. Rank r of W has the r-th part, ceil(n / W) elements of an axis of n;
+ * elements beyond the n-th are padding, zeros. Query, key and value are three ranges of one axis, each split
+ * separately. */
 #ifndef LS_NN_CUT_H
 #define LS_NN_CUT_H
 
@@ -11,8 +11,8 @@
 
 struct ls_cut {
     struct ls_tensor whole; /* name, shape and count */
-    int axis;               /* LS_UNCUT: every rank has the whole */
-    size_t ranges;          /* of the axis, equally long, each cut for itself */
+    int axis;               /* LS_UNCUT: every rank has the whole tensor */
+    size_t ranges;          /* of the axis, of equal length, each split separately */
     size_t held;            /* elements of the axis on each rank, with padding */
 };
 
@@ -20,11 +20,12 @@ struct ls_cut {
 
 static inline bool ls_cut_is_cut(const struct ls_cut *cut) { return cut && cut->axis != LS_UNCUT; }
 
-/* From a whole tensor on the host to rank `rank`'s part, padding included; and from that to its places in the whole. */
+/* Copy rank `rank`'s part, with padding, out of a whole tensor on the host; and back into the whole. */
 void ls_cut_take(const struct ls_cut *cut, int rank, float *part, const float *whole);
 void ls_cut_put(const struct ls_cut *cut, int rank, const float *part, float *whole);
 
-/* The whole tensor on every rank of the group, from each one's part, both on the host. Collective on `stream`, host-blocking. */
+/* Gathers the whole tensor on every rank of the group from the ranks' parts, both on the host. Collective on `stream`,
+ * host-blocking. */
 ls_status ls_cut_gather(const struct ls_cut *cut, ls_comm *group, ls_stream *stream, const float *part, float *whole);
 
 #endif

@@ -1,7 +1,7 @@
-/* described — networks that enqueue what a description says (described.h).
- *   idea  : a layer's parameters are the network's, and memory is accounted for as for any layer; an operation is a launch
- *           that probes see, with its number, and nothing else. Gradients are ready where the description says so, in
- *           the middle of a layer's backward, too
+/* described — networks that enqueue the operations of a description (described.h).
+ *   idea  : parameters belong to the network, and memory is accounted for as for any layer; an operation is only a
+ *           launch that probes record, with its number. Gradients become ready where the description says so, possibly
+ *           in the middle of a layer's backward
  *   not   : casts (a description has its own operations for them, if any) */
 #include "common/nn/described.h"
 
@@ -25,14 +25,14 @@ static void enqueue(ls_stream *stream, const struct ls_described_op *op, size_t 
 
 /* --- batch norm together with other ranks (batchnorm.c) ------------------------------------------------------------ */
 
-/* Doubles: statistics of a rank; floats: sums. */
+/* A rank's statistics, in doubles; its sums, in floats. */
 static size_t statistics_of(const struct ls_described_op *op) { return 2 * (size_t)op->channels + 1; }
 
 static bool is_batchnorm(const struct ls_described_op *op) {
     return op->part == LS_DESCRIBED_FORWARD && op->channels > 0;
 }
 
-/* The layer's operations use the same memory, in turn. */
+/* The operations of a layer share this memory, one at a time. */
 static size_t described_shared_nbytes(const ls_layer *layer, int world_size) {
     const struct ls_described_node *node = layer->described;
     size_t nbytes = 0;
@@ -45,7 +45,7 @@ static size_t described_shared_nbytes(const ls_layer *layer, int world_size) {
     return nbytes;
 }
 
-/* What an operation of the layer's own time is split into has none of its own. */
+/* A part of an operation whose time the layer measures as a whole: it has no time of its own. */
 static void enqueue_part(ls_stream *stream, const char *name) {
     const struct ls_described_op part = {.name = name};
     enqueue(stream, &part, SIZE_MAX);
@@ -70,7 +70,7 @@ static void enqueue_together(const struct ls_pass *pass, const struct ls_describ
 
 /* --- with the other ranks that share the network ------------------------------------------------------------------------ */
 
-/* `memory` is any of the device's: nothing is read or written. */
+/* `memory` is any memory of the device: it is neither read nor written. */
 static void enqueue_meeting(ls_stream *stream, const struct ls_described *d, const struct ls_described_op *op,
                             size_t samples, void *memory) {
     size_t count = op->elements * (op->elements_fixed ? 1 : samples);
@@ -91,7 +91,7 @@ static void enqueue_meeting(ls_stream *stream, const struct ls_described *d, con
 static ls_status described_plan(ls_layer *layer) {
     const struct ls_described_node *node = layer->described;
     if (node->inputs > INT_MAX || node->outputs > INT_MAX)
-        return ls_fail(LS_ERR_INVALID, "layer %s has more than %d elements a sample", layer->name, INT_MAX);
+        return ls_fail(LS_ERR_INVALID, "layer %s has more than %d elements per sample", layer->name, INT_MAX);
     layer->in = ls_features((int)node->inputs);
     layer->out = ls_features((int)node->outputs);
     layer->saved_nbytes_per_sample = node->kept_nbytes;
@@ -112,8 +112,9 @@ static void enqueue_range(const struct ls_pass *pass, const struct ls_described 
                           ls_described_part part) {
     ls_device *device = ls_stream_device(pass->stream);
     if (ls_device_computes(device))
-        ls_device_fail(device, ls_fail(LS_ERR_INVALID, "device %d computes: a described network has nothing for it",
-                                       ls_device_index(device)));
+        ls_device_fail(device,
+                       ls_fail(LS_ERR_INVALID, "device %d computes, but a described network has nothing to compute",
+                               ls_device_index(device)));
     for (size_t i = first; i < end; i++) {
         if (d->ops[i].part != part) continue;
         if (d->ops[i].meeting != LS_DESCRIBED_ALONE)
@@ -158,7 +159,7 @@ static struct ls_tensor named(const char *name, size_t count) {
 static ls_status add_node(ls_network *network, const struct ls_described_node *node) {
     const struct ls_described *d = node->network;
     ls_layer layer = {.kind = &described_layer, .described = node, .begins_block = node->begins_block};
-    snprintf(layer.name, sizeof layer.name, "%zu", network->layer_count); /* those of a description may be alike */
+    snprintf(layer.name, sizeof layer.name, "%zu", network->layer_count); /* described names may repeat */
     ls_status status = ls_network_add(network, layer);
     for (size_t p = 0; status == LS_OK && p < node->parameter_count; p++) {
         size_t number = network->parameter_count;

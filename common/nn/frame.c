@@ -1,16 +1,17 @@
-/* frame — where the activations of a range of blocks lie, and the way of their gradients, worked out before the first pass.
- *   idea  : what happens in a step is known from the graph: so every place is an offset in one arena. Outputs, and what layers
- *           keep for backward, are there until the next forward, so that whoever looks for a NaN finds them all. The
- *           gradients of activations come and go in backward: each has a slot from the last of its readers, which
- *           backward meets first, to the layer that has made it
- *   sums  : an activation with several readers gets the sum of what they hand back, in the order in which backward meets
+/* frame — the memory layout of the activations of a range of blocks and of their gradients, planned before the first
+ * pass.
+ *   idea  : the graph determines each step, so every address is an offset in one arena. Outputs, and what layers
+ *           keep for backward, stay valid until the next forward, so that a search for a NaN finds all of them. The
+ *           gradients of activations are temporary: each has a slot from the last of its readers, which backward
+ *           reaches first, to the layer that computed the activation
+ *   sums  : an activation with several readers gets the sum of their gradients, in the order in which backward reaches
  *           them: the first writes, the others add
- *   pass by: an output that only the next layer's forward reads lies in one of the first two slots, which are free until
- *           backward
- *   cost  : batch x (outputs + what is kept) of each layer (none for layers in place), and a slot of the largest activation for
- *           each gradient that is alive at the same time: two for a chain of layers, one more for a value that is kept for
- *           an add. Frames have two slots at least, whether they need them or not. In half precision an element has 2 bytes,
- *           but for the network's output and its gradient, which are fp32 outside of the layers */
+ *   pass by: an output that only the next layer's forward reads is stored in one of the first two slots, which are free
+ *           until backward
+ *   cost  : batch x (outputs + what is kept) of each layer (none for layers in place), and a slot of the largest
+ *           activation for each gradient that is alive at the same time: two for a chain of layers, one more for a
+ *           value that is kept for an add. A frame has at least two slots, even if unused. In half precision an element
+ *           has 2 bytes, except in the network's output and its gradient, which are fp32 outside of the layers */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,12 +48,12 @@ static void plan_outputs(ls_frame *frame) {
     }
 }
 
-/* --- the plan: the way of the gradients ------------------------------------------------------------------------------ */
+/* --- the plan: slots of the gradients ----------------------------------------------------------------------------- */
 
 struct way {
     ls_frame *frame;
     bool busy[MOST_SLOTS];
-    int input; /* the slot of the frame's input; LS_NO_SLOT: no reader has been met */
+    int input; /* the slot of the frame's input; LS_NO_SLOT: no reader so far */
 };
 
 static int take_slot(struct way *way) {
@@ -68,7 +69,7 @@ static void free_slot(struct way *way, int slot) {
     if (slot >= 0) way->busy[slot] = false;
 }
 
-/* The last of the layer's inputs that needs a gradient may have dy's own place. */
+/* The last of the layer's inputs that needs a gradient may use the memory of dy. */
 static bool is_last_needed(const ls_layer *layer, int input) {
     for (int i = input + 1; i < layer->input_count; i++)
         if (layer->inputs[i] != LS_NETWORK_INPUT) return false;
@@ -79,7 +80,7 @@ static struct ls_route route_input(struct way *way, const ls_layer *layer, int i
     int input = layer->inputs[i];
     if (input == LS_NETWORK_INPUT) return (struct ls_route){LS_ROUTE_NOWHERE, LS_NO_SLOT, LS_NO_SLOT};
     int *slot = input < (int)way->frame->first ? &way->input : &way->frame->layers[input].dy;
-    if (*slot != LS_NO_SLOT) { /* somebody behind this layer reads it, too */
+    if (*slot != LS_NO_SLOT) { /* a later layer reads it, too */
         struct ls_route route = {LS_ROUTE_ADD, *slot, LS_NO_SLOT};
         if (!layer->kind->hands_on) free_slot(way, route.spare = take_slot(way));
         return route;
@@ -106,7 +107,8 @@ static ls_status plan_gradients(ls_frame *frame) {
     }
     frame->input_slot = way.input;
     if (frame->slot_count == MOST_SLOTS)
-        return ls_fail(LS_ERR_INVALID, "more than %d gradients of activations at a time", MOST_SLOTS - 1);
+        return ls_fail(LS_ERR_INVALID, "a network cannot keep more than %d gradients of activations at a time",
+                       MOST_SLOTS - 1);
     return LS_OK;
 }
 
@@ -150,7 +152,7 @@ ls_status ls_frame_create(ls_frame **out, ls_device *device, const ls_network *n
     if (!frame || !layers) {
         free(frame);
         free(layers);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     }
     *frame = (ls_frame){.device = device,
                         .network = network,

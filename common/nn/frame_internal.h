@@ -5,17 +5,17 @@
 #include "common/nn/frame.h"
 #include "common/nn/network_internal.h"
 
-/* Where the gradient of an activation lies: LS_GIVEN: where the caller has put it; else the number of a slot. */
+/* The location of an activation's gradient: a slot's number, or LS_GIVEN: the caller's memory. */
 enum { LS_NO_SLOT = -1, LS_GIVEN = -2 };
 
-/* How a layer's backward hands the gradient of an input on. */
+/* What a layer's backward does with the gradient of an input. */
 struct ls_route {
     enum {
-        LS_ROUTE_NOWHERE, /* nobody needs it */
+        LS_ROUTE_NOWHERE, /* not needed */
         LS_ROUTE_WRITE,   /* into `slot` */
-        LS_ROUTE_ADD,     /* to `slot`, where later readers have written; made in `spare` first if the layer makes it */
-        LS_ROUTE_COPY,    /* a layer that hands dy on: into `slot` */
-        LS_ROUTE_KEEP     /* the same: dy's own place goes on as the input's gradient */
+        LS_ROUTE_ADD, /* added to `slot`, which later readers have written; a layer that computes it uses `spare` first */
+        LS_ROUTE_COPY, /* a layer that passes dy through: copied to `slot` */
+        LS_ROUTE_KEEP  /* the same: dy's memory becomes the input's gradient */
     } how;
     int slot, spare;
 };
@@ -39,15 +39,15 @@ struct ls_frame {
     size_t first, end; /* layers */
     size_t max_batch;
     struct ls_frame_layer *layers; /* for all of the network: layers[l] of layer l */
-    size_t nbytes;                 /* of the arena, whose places begin at multiples of 64 bytes */
-    size_t used_nbytes;            /* without the gaps between them */
+    size_t nbytes;                 /* of the arena, whose entries are aligned to 64 bytes */
+    size_t used_nbytes;            /* without the padding between entries */
     size_t slots_offset, slot_nbytes, outputs_offset;
     int slot_count;
     int input_slot; /* of the gradient of the frame's input, LS_NO_SLOT at the network's */
     /* memory */
     char *arena, *owned;               /* owned: NULL: the arena is borrowed */
     void *workspace, *owned_workspace; /* likewise */
-    float *outputs;                    /* the network's output in fp32, where layers compute in half precision */
+    float *outputs;                    /* the network's output in fp32, if layers compute in fp16 or bf16 */
     ls_comm *group;                    /* batch norm's, or NULL */
     void *gathered;                    /* class_loss.c; NULL: nothing has been evaluated */
     /* the last forward */
@@ -55,20 +55,20 @@ struct ls_frame {
     size_t batch;
 };
 
-/* Places begin at multiples of 64 bytes. */
+/* Rounds up to the arena's alignment. */
 static inline size_t ls_frame_aligned(size_t nbytes) { return (nbytes + 63) / 64 * 64; }
 
-/* In half precision the network's output leaves in fp32, and its gradient comes so. */
+/* Whether the output is converted to fp32, and its gradient from fp32: in fp16 or bf16, at the network's end. */
 static inline bool ls_frame_casts_output(const struct ls_frame *frame) {
     return frame->precision != LS_FP32 && frame->end == frame->network->layer_count && !frame->network->casts_itself;
 }
 
-/* Of a network that has a part of the classes: the output for all of them, of the last forward. In memory that the first call
- * allocates. (class_loss.c) */
+/* For a network whose classes are split: gathers the last forward's output for all classes, into memory that the first
+ * call allocates. (class_loss.c) */
 const float *ls_frame_gather_classes(ls_frame *frame, const ls_parameters *parameters);
 
-/* The memory that a layer reads and writes in the forward pass; in place, that of its input. LS_NETWORK_INPUT, or a layer
- * before the frame: the frame's input. */
+/* The memory of a layer's output (that of its input if the layer works in place). LS_NETWORK_INPUT, or a layer before
+ * the frame: the frame's input. */
 static inline void *ls_frame_output(const struct ls_frame *frame, int layer) {
     void *y = layer < (int)frame->first ? NULL : frame->layers[layer].y;
     return y ? y : (void *)frame->x;

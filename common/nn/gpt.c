@@ -1,11 +1,12 @@
-/* gpt — the GPT's sizes as text, and its network: tokens become rows of C channels, to which each layer adds what attention
- * and then a perceptron make of them, normalised; the head compares the last rows with the embedding of each token.
+/* gpt — parses the GPT's sizes, and builds its network: tokens become rows of C channels; each layer normalises them
+ * and adds the output of attention, then that of a perceptron; the head multiplies the last rows by each token's
+ * embedding.
  *   names : those of nanoGPT's state dict, in its order
- *   blocks: the embedding, each layer, and the last norm with the head: between two of them lies one activation, [B, T, C]
- *   tied  : the head's weight is the token embedding. Backward meets the head first, which writes the gradient, and the
- *           embedding last, which adds to it
- *   cost  : V C + T C + L (12 C^2 + 13 C) + 2 C parameters; of each layer 18 C floats a position are kept, and attention's own:
- *           one float a head, or with `scores` T of them */
+ *   blocks: the embedding, each layer, and the last norm with the head: between two blocks is one activation, [B, T, C]
+ *   tied  : the head's weight is the token embedding. Backward reaches the head first, which writes the gradient, and
+ *           the embedding last, which adds to it
+ *   cost  : V C + T C + L (12 C^2 + 13 C) + 2 C parameters; each layer keeps 18 C floats a position, and those of
+ *           attention: one float a head, or with `scores` T of them */
 #include "common/nn/gpt.h"
 
 #include <math.h>
@@ -18,10 +19,10 @@
 enum { MOST_LAYERS = 256, MOST_CHANNELS = 65536, MOST_POSITIONS = 65536, MOST_TOKENS = 1 << 20 };
 
 bool ls_gpt_is_named(const char *description) {
-    return strncmp(description, "gpt", 3) == 0 && strchr(":,", description[3]); /* '\0' is found, too */
+    return strncmp(description, "gpt", 3) == 0 && strchr(":,", description[3]); /* strchr finds '\0', too */
 }
 
-/* Digits at *at, as a number from 1 to `most`, and moves *at behind them. 0: there is none. */
+/* Reads the digits at *at as a number from 1 to `most`, and moves *at past them. Returns 0 if it is none. */
 static int read_number(const char **at, int most) {
     int number = 0;
     for (; **at >= '0' && **at <= '9'; ++*at) {
@@ -31,7 +32,7 @@ static int read_number(const char **at, int most) {
     return number;
 }
 
-/* "LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]"; the vocabulary's comma may also be that of an option. */
+/* "LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]"; the comma before the vocabulary may also begin an option. */
 static bool read_sizes(struct ls_gpt_sizes *sizes, const char **at) {
     const struct field {
         int *number, most;
@@ -53,7 +54,7 @@ static bool read_sizes(struct ls_gpt_sizes *sizes, const char **at) {
 ls_status ls_gpt_parse(struct ls_gpt_sizes *out, const char *description) {
     *out = (struct ls_gpt_sizes){.layers = 4, .heads = 4, .channels = 128, .context = 64};
     bool valid = ls_gpt_is_named(description);
-    const char *at = valid ? description + 3 : ""; /* behind "gpt" */
+    const char *at = valid ? description + 3 : ""; /* after "gpt" */
     if (valid && *at == ':') {
         at++;
         valid = read_sizes(out, &at);
@@ -61,7 +62,7 @@ ls_status ls_gpt_parse(struct ls_gpt_sizes *out, const char *description) {
     out->scores = valid && strcmp(at, ",scores") == 0;
     if (!valid || (*at != '\0' && !out->scores))
         return ls_fail(LS_ERR_USAGE,
-                       "model \"%s\": a GPT is gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores], as in "
+                       "model \"%s\": expected gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores], as in "
                        "gpt:4,4,128,64, with at most %d layers, %d channels, %d positions and %d tokens",
                        description, MOST_LAYERS, MOST_CHANNELS, MOST_POSITIONS, MOST_TOKENS);
     if (out->channels % out->heads != 0)
@@ -89,7 +90,7 @@ static ls_status add(ls_network *network, const char *prefix, const char *name, 
     return ls_network_add(network, layer);
 }
 
-/* Layers of a chain, and their sum with what the first of them reads. */
+/* A chain of layers, whose output is added to the input of the first. */
 struct branch {
     const char *sum;
     struct {
@@ -110,7 +111,7 @@ static ls_status add_branch(ls_network *network, const char *prefix, const struc
     return add(network, prefix, branch->sum, sum);
 }
 
-/* The projections that end a branch begin smaller, since the sum has 2 L of them. */
+/* The projections that end a branch have smaller initial weights, since 2 L of them are summed. */
 static ls_status add_block(ls_network *network, const struct ls_gpt_sizes *sizes, int number) {
     const int channels = sizes->channels;
     const double deviation = DEVIATION / sqrt(2.0 * sizes->layers);
@@ -143,9 +144,8 @@ ls_status ls_gpt_add_layers(ls_network *network, const char *description) {
     ls_status status = ls_gpt_parse(&sizes, description);
     if (status != LS_OK) return status;
     if (sizes.vocabulary == 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "model \"%s\" has no vocabulary, which is the data's; name one: gpt:%d,%d,%d,%d,65", description,
-                       sizes.layers, sizes.heads, sizes.channels, sizes.context);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" has no vocabulary without a text; give one: gpt:%d,%d,%d,%d,65",
+                       description, sizes.layers, sizes.heads, sizes.channels, sizes.context);
     network->input = ls_features(1);
     network->input.rows = sizes.context;
     network->input_nbytes = (size_t)sizes.context * sizeof(int32_t);

@@ -1,8 +1,9 @@
 /* The GPT's sizes as text: "gpt", or gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores]. Its network is in model.h's
  * list.
  *
- * The vocabulary is the data's: programs that load data fill it in before they create a model, since a network of no
- * vocabulary is refused. `scores` keeps attention's scores in memory instead of working tile by tile. */
+ * The vocabulary comes from the data: programs fill it in after loading the data and before creating a model, since a
+ * network with a vocabulary of 0 is refused. `scores` keeps attention's scores in memory instead of computing them tile
+ * by tile. */
 #ifndef LS_NN_GPT_H
 #define LS_NN_GPT_H
 
@@ -19,14 +20,14 @@ struct ls_gpt_sizes {
 
 #define LS_GPT_TEXT_NBYTES 80 /* room for any description that ls_gpt_describe writes */
 
-/* Whether a model's description is a GPT's: "gpt", or "gpt" with sizes or an option behind it, which may still be wrong. */
+/* Whether a model's description is a GPT's: "gpt", or "gpt" followed by sizes or an option, which are not checked. */
 bool ls_gpt_is_named(const char *description);
 
-/* The sizes of a description; without sizes 4 layers, 4 heads, 128 channels and a context of 64. LS_ERR_USAGE with one line
- * if it is not one, or if HEADS does not divide CHANNELS. */
+/* Parses the sizes of a description; default: 4 layers, 4 heads, 128 channels and a context of 64. LS_ERR_USAGE with
+ * one line if it is not one, or if HEADS does not divide CHANNELS. */
 ls_status ls_gpt_parse(struct ls_gpt_sizes *out, const char *description);
 
-/* All sizes as text, "gpt:4,4,128,64,65", which ls_gpt_parse reads; a vocabulary of 0 is left out. */
+/* Writes all sizes as text, "gpt:4,4,128,64,65", which ls_gpt_parse reads; a vocabulary of 0 is left out. */
 void ls_gpt_describe(const struct ls_gpt_sizes *sizes, char *text, size_t capacity);
 
 #endif

@@ -1,7 +1,7 @@
-/* Layers: explicit forward and backward, no autograd. Private to common/nn, and to those who make a network layer by
- * layer; users see network.h and model.h.
+/* Layers: explicit forward and backward, no autograd. For common/nn and for code that builds a network layer by layer;
+ * others use network.h and model.h.
  *
- * A layer is constant: what a pass needs beside its description (memory, parameters, the batch) comes with the pass. */
+ * A layer is constant: a pass brings the memory, the parameters and the batch. */
 #ifndef LS_NN_LAYER_H
 #define LS_NN_LAYER_H
 
@@ -21,8 +21,8 @@ typedef struct ls_layer ls_layer;
 /* A parameter as a pass sees it. */
 struct ls_pass_parameter {
     const float *data;
-    const void *operand; /* what products read: the copy in half precision where there is one (PyTorch's autocast) */
-    float *gradient;     /* backward: written, or if `adds` added to */
+    const void *operand; /* read by matrix multiplies: the fp16 or bf16 copy if there is one (PyTorch's autocast) */
+    float *gradient;     /* backward: overwritten or, if `adds`, added to */
     bool adds;
 };
 
@@ -36,58 +36,57 @@ struct ls_pass {
     const void *x[LS_LAYER_MAX_INPUTS]; /* the layer's inputs, the same in forward and backward */
     void *y;                            /* its output; in place: the same memory as x[0] */
     void *dy;                           /* backward: the gradient of y; may be overwritten */
-    void *dx[LS_LAYER_MAX_INPUTS];      /* backward: get the gradients of x; NULL if nobody needs it */
+    void *dx[LS_LAYER_MAX_INPUTS];      /* backward: receive the gradients of x; NULL: not needed */
     struct ls_pass_parameter parameters[LS_LAYER_MAX_TENSORS];
     float *buffers[LS_LAYER_MAX_TENSORS];
     void *saved;     /* kept from forward to backward, as planned */
-    void *workspace; /* scratch memory of products */
-    ls_comm *tensor; /* of a network that is cut: the ranks that have the other parts */
-    ls_comm *group;  /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
-    void *shared;    /* batch norm with a group: what its ranks tell each other */
+    void *workspace; /* scratch memory for matrix multiplies */
+    ls_comm *tensor; /* the tensor-parallel group, of a network that is split */
+    ls_comm *group;  /* batch norm: the ranks that normalise together, two or more; NULL: this rank alone */
+    void *shared;    /* batch norm with a group: memory for its exchange */
     const struct ls_ready *ready; /* backward: for ls_pass_ready */
 };
 
-/* In the middle of a backward: the gradient of the network's parameter `number`, which the layer's plan has not declared
- * (network_internal.h), is complete once what has been enqueued is done. (passes.c) */
+/* Call within a backward: the gradient of the network's parameter `number`, which the layer's plan has not declared
+ * (network_internal.h), is complete once the work enqueued so far is done. (passes.c) */
 void ls_pass_ready(const struct ls_pass *pass, size_t number);
 
-/* What a kind of layer does. Slots marked optional may be NULL. */
+/* The functions and properties of a kind of layer. Slots marked optional may be NULL. */
 struct ls_layer_kind {
     const char *name;
     bool in_place;     /* y is x: the layer needs no output memory */
-    bool leaves_input; /* in place, and y is x as it was: others may read it, too */
-    bool hands_on;     /* each input's gradient is that of the output, as backward (optional) leaves it */
-    bool reports; /* backward itself says which gradients are ready, and is called without samples, too (described.h) */
-    bool apart;   /* backward looks at `adds` of each parameter by itself; else they must all be alike */
-    const char *const
-        *masks; /* (optional) tensors that PyTorch's module may have beside parameters, up to a NULL: constants */
+    bool leaves_input; /* in place, and x is not changed: other layers may read it, too */
+    bool hands_on;     /* each input's gradient is the output's, after backward (optional) */
+    bool reports;      /* backward itself reports ready gradients, and is also called without samples (described.h) */
+    bool apart;        /* backward honours `adds` per parameter; else all must be equal */
+    const char *const *masks;           /* (optional) constants that PyTorch's module may have, ended by NULL */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
-    void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
+    void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* both enqueue; a failure poisons the device */
     void (*backward)(const ls_layer *layer, const struct ls_pass *pass);
-    /* (optional) Bytes kept from forward to backward that depend on the precision, beside those that plan has asked for. */
+    /* (optional) Bytes kept from forward to backward in addition to those of plan, if they depend on the precision. */
     size_t (*saved_nbytes)(const ls_layer *layer, ls_dtype dtype, size_t batch);
     /* (optional) Scratch bytes that a pass needs at a batch size on a kind of device. */
     size_t (*workspace_nbytes)(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch);
-    /* (optional) Multiply-adds of a sample's forward pass. NULL: there is no product in it. */
+    /* (optional) Multiply-adds of a sample's forward pass. NULL: none. */
     double (*products)(const ls_layer *layer);
-    /* (optional) Bytes of pass->shared, where batch norm may meet the ranks of a group of that size. */
+    /* (optional) Bytes of pass->shared for batch norm in a group of that size. */
     size_t (*shared_nbytes)(const ls_layer *layer, int world_size);
 };
 
-#define LS_NETWORK_INPUT (-1) /* in place of the number of a layer */
+#define LS_NETWORK_INPUT (-1) /* instead of a layer's number */
 
-/* How tensor parallelism cuts a layer among ranks (tensor_parallel.h). */
+/* How tensor parallelism splits a layer over ranks (tensor_parallel.h). */
 enum ls_layer_cut {
-    LS_CUT_NONE,    /* it stays whole; batch norm and pools go along with their input */
-    LS_CUT_OUTPUTS, /* column-parallel: a rank has outputs of its own, that is rows of the weight and their bias */
+    LS_CUT_NONE,    /* not split; batch norm and pools follow their input */
+    LS_CUT_OUTPUTS, /* column-parallel: each rank has some outputs, that is rows of the weight and their bias */
     LS_CUT_QKV,     /* the same in three ranges of outputs: heads of query, of key and of value */
-    LS_CUT_INPUTS,  /* row-parallel: it reads its rank's outputs, so that its own are terms of a sum */
-    LS_CUT_HEADS,   /* attention: heads of its own */
+    LS_CUT_INPUTS,  /* row-parallel: reads its rank's part of the inputs, so that its outputs are partial sums */
+    LS_CUT_HEADS,   /* attention: each rank has some heads */
     LS_CUT_CLASSES  /* embedding, head: a range of the vocabulary */
 };
 
-/* A rank's layer of a network that is cut: what its kind must know of the cut. */
+/* A rank's part of a split layer. */
 struct ls_layer_part {
     int rank, ranks;
     struct ls_class_part classes; /* LS_CUT_CLASSES */
@@ -105,15 +104,15 @@ struct ls_layer {
     bool gelu;         /* linear: followed by a GELU in the same pass */
     bool keeps_scores; /* attention: scores stay in memory from forward to backward */
     bool begins_block; /* the first layer does anyway */
-    int passes_by; /* 1, 2: no backward reads its output, which lies in that slot until the next layer has read it */
+    int passes_by; /* 1, 2: no backward reads its output, which is kept in that slot only until the next layer has read it */
     enum ls_layer_cut cut;
     struct ls_layer_part part; /* tensor_parallel.c */
-    /* the layers whose outputs it reads, up to the last that is named; NULL: the network's input; none is named: the layer
-     * before. Names are looked at while the layer is added */
+    /* names of the layers whose outputs it reads; NULL before the last name: the network's input; no names: the
+     * preceding layer. Read only while the layer is added */
     const char *reads[LS_LAYER_MAX_INPUTS];
-    bool reads_input; /* where none is named: the network's input, whichever layer is before */
+    bool reads_input; /* with no names: reads the network's input */
     const char
-        *shares[LS_LAYER_MAX_TENSORS]; /* an earlier parameter that is the p-th of this layer, too; NULL: its own */
+        *shares[LS_LAYER_MAX_TENSORS]; /* the earlier parameter used as this layer's p-th; NULL: none, it has its own */
     const struct ls_described_node *described; /* described.h; NULL: the layer computes */
     /* from plan() */
     struct ls_shape in, out;                      /* in: of the first input */
@@ -123,14 +122,14 @@ struct ls_layer {
     /* from the network */
     int block;
     int inputs[LS_LAYER_MAX_INPUTS], input_count; /* numbers of layers, or LS_NETWORK_INPUT */
-    bool is_unread; /* nobody reads its output: no pass takes it, and its own parameters get no gradient */
+    bool is_unread; /* no layer reads its output: no pass runs it, and its own parameters get no gradient */
     size_t parameter_numbers[LS_LAYER_MAX_TENSORS], buffer_numbers[LS_LAYER_MAX_TENSORS]; /* in the network's lists */
-    /* of the layers that have this parameter, the one that backward meets first (its gradient is written there, the others
-     * add), and the one that it meets last (behind which the gradient is ready) */
+    /* whether, of the layers with this parameter, backward reaches this one first (it writes the gradient, the others
+     * add), and last (after it the gradient is ready) */
     bool writes_gradient[LS_LAYER_MAX_TENSORS], completes_gradient[LS_LAYER_MAX_TENSORS];
 };
 
-/* What a rank's part of a network has beside the kinds below (tensor_layers.c, tensor_parts.c, tensor_embedding.c). */
+/* Kinds that only a rank's part of a split network has (tensor_layers.c, tensor_parts.c, tensor_embedding.c). */
 extern const struct ls_layer_kind ls_tensor_f, ls_tensor_g, ls_sequence_gather, ls_sequence_scatter;
 extern const struct ls_layer_kind ls_embedding_part, ls_conv2d_part, ls_layernorm_part;
 
@@ -145,7 +144,7 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
 /* Normal values of mean 0. */
 void ls_init_normal(ls_generator *g, float *values, size_t count, double deviation);
 
-/* The backward of a layer that has seen no samples: its gradients count as zero. */
+/* The backward of a layer without samples: sets or leaves its gradients as if zero were added. */
 void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
 
 extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;

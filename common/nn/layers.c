@@ -1,5 +1,4 @@
-/* layers — each kind of layer (but batch norm: batchnorm.c, and pools: pools.c): what it plans, its forward and its backward, as calls of
- * kernels. */
+/* layers — plan, forward and backward of each kind of layer, as calls of kernels. (Others: batchnorm.c, pools.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,10 +47,10 @@ void ls_init_normal(ls_generator *g, float *values, size_t count, double deviati
     for (size_t i = 0; i < count; i++) values[i] *= (float)deviation;
 }
 
-/* The rows of a batch, each of which is treated by itself. */
+/* Rows of a batch; each is processed independently. */
 static size_t rows_of(const ls_layer *layer, size_t batch) { return batch * ls_shape_rows(layer->in); }
 
-/* --- linear: y = x w^T + b, or the ReLU or GELU of it; w [units, inputs]; head: without b ------------------------------- */
+/* --- linear: y = x w^T + b, or its ReLU or GELU; w [units, inputs]; head: without b ------------------------------- */
 
 static ls_status head_plan(ls_layer *layer) {
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
@@ -78,7 +77,7 @@ static double weight_products(const ls_layer *layer) { /* each weight once for e
     return positions * (double)layer->parameters[0].count;
 }
 
-/* What goes into a GELU. */
+/* The input of a GELU. */
 static size_t linear_saved_nbytes(const ls_layer *layer, ls_dtype dtype, size_t batch) {
     return layer->gelu ? rows_of(layer, batch) * (size_t)layer->units * ls_dtype_nbytes(dtype) : 0;
 }
@@ -94,7 +93,7 @@ static void bias_forward(const ls_layer *layer, const struct ls_pass *pass) {
         ls_add_bias(pass->stream, pass->dtype, pass->y, bias, rows, units);
 }
 
-/* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
+/* In any precision, gradients of parameters are stored by their matrix multiply in fp32, without other roundings. */
 static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     ls_gemm(pass->stream, pass->dtype, false, true, rows_of(layer, pass->batch), units, inputs, pass->x[0],
@@ -102,7 +101,7 @@ static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
     if (layer->parameter_count > 1) bias_forward(layer, pass);
 }
 
-/* With a ReLU or GELU, dy becomes the gradient of what went into it. */
+/* With a ReLU or GELU, dy becomes the gradient of its input. */
 static void bias_backward(const ls_layer *layer, const struct ls_pass *pass) {
     const struct ls_pass_parameter *bias = &pass->parameters[1];
     size_t units = (size_t)layer->units;
@@ -130,7 +129,7 @@ static void linear_backward(const ls_layer *layer, const struct ls_pass *pass) {
             dtype, pass->dx[0], pass->workspace);
 }
 
-/* The largest of the three products' needs. */
+/* The largest need of the three matrix multiplies. */
 static size_t linear_workspace_nbytes(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch) {
     size_t rows = rows_of(layer, batch);
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
@@ -153,7 +152,7 @@ const struct ls_layer_kind ls_linear = {
     .products = weight_products,
 };
 
-/* Its weight is another layer's, which draws it. */
+/* Its weight is another layer's, which initialises it. */
 const struct ls_layer_kind ls_head = {
     .name = "head",
     .plan = head_plan,
@@ -185,7 +184,9 @@ const struct ls_layer_kind ls_flatten = {
 
 static ls_status add_plan(ls_layer *layer) {
     layer->out = layer->in;
-    return layer->input_count > 1 ? LS_OK : ls_fail(LS_ERR_INVALID, "layer %s has nothing to add", layer->name);
+    return layer->input_count > 1
+               ? LS_OK
+               : ls_fail(LS_ERR_INVALID, "layer %s has nothing to add; expected two inputs", layer->name);
 }
 
 static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {
@@ -195,7 +196,7 @@ static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {
     if (layer->relu) ls_relu_forward(pass->stream, pass->dtype, pass->y, pass->y, count);
 }
 
-/* dy becomes the gradient of the sum, which is handed on. */
+/* dy becomes the gradient of the sum, which all inputs get. */
 static void add_backward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t count = pass->batch * ls_shape_count(layer->out);
     if (layer->relu) ls_relu_backward(pass->stream, pass->dtype, pass->dy, pass->dy, pass->y, count);
@@ -209,7 +210,7 @@ const struct ls_layer_kind ls_addition = {
     .backward = add_backward,
 };
 
-/* --- a ReLU that no other layer has taken along ---------------------------------------------------------------------- */
+/* --- a ReLU that is not fused into another layer ------------------------------------------------------------------ */
 
 static ls_status relu_plan(ls_layer *layer) {
     layer->out = layer->in;
@@ -265,7 +266,7 @@ static ls_status conv2d_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-/* Without a bias its operand and its gradient are NULL. */
+/* Without a bias, the arguments for the bias and its gradient are NULL. */
 static void conv2d_forward(const ls_layer *layer, const struct ls_pass *pass) {
     ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->dtype, pass->batch), pass->x[0],
                       pass->parameters[0].operand, pass->parameters[1].operand, pass->y, pass->workspace);

@@ -21,7 +21,7 @@ void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const
     }
 }
 
-/* For --debug-values: sums that the ranks add up (class_loss.c), and behind them the largest logits. */
+/* For --debug-values: sums that are all-reduced (class_loss.c), followed by the largest logits. */
 static void label_sums(const float *sums, size_t rows) {
     ls_values_at("loss", -1);
     ls_values_set(sums, 2 * rows * sizeof *sums, ls_labels_of(LS_PARTIAL, LS_VARYING), false, "the sums of the loss");

@@ -1,18 +1,17 @@
-/* The losses, as models use them: a value and its gradient for one device's rows. */
+/* Losses: a value and its gradient for one device's rows. */
 #ifndef LS_NN_LOSS_H
 #define LS_NN_LOSS_H
 
 #include "common/nn/model.h"
 
-/* What the predictions are compared with: labels [rows] or targets [rows, outputs], device memory; the other is
- * NULL. */
+/* The expected answers: labels [rows] or targets [rows, outputs], device memory; the other is NULL. */
 struct ls_answers {
     const int64_t *labels;
     const float *targets;
 };
 
-/* What a row of a model's output weighs in the loss of `samples` samples, of all devices: gradient_weight times its share of
- * their mean. */
+/* The weight of one row of a model's output in the loss of `samples` samples over all devices: gradient_weight /
+ * (number of their rows). */
 double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape output);
 
 /* Enqueues *loss = weight x (mean loss of the `rows` rows x rows) and dy = its gradient, in place of y. With weight
@@ -21,7 +20,7 @@ double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape outpu
 void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y, struct ls_answers answers,
              size_t rows, size_t outputs, double weight);
 
-/* The same of what a training forward of the model returned, whose rows may have a part of the classes (tensor_parallel.h). */
+/* The same for the output of a training forward of the model, whose classes may be split (tensor_parallel.h). */
 void ls_model_take_loss(ls_model *model, ls_stream *stream, float *loss, float *dy, const float *y,
                         struct ls_answers answers, size_t rows, double weight);
 

@@ -18,8 +18,8 @@ static ls_model *new_model(ls_device *device, size_t max_batch, ls_dtype precisi
     return model;
 }
 
-/* The model, or if something failed nothing. */
-static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
+/* Sets *out to the model, or to NULL after a failure. */
+static ls_status return_model(ls_model **out, ls_model *model, ls_status status) {
     *out = status == LS_OK ? model : NULL;
     if (status != LS_OK) ls_model_destroy(model);
     return status;
@@ -29,7 +29,7 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
                                       ls_dtype precision, int every, bool placed) {
     *out = NULL;
     ls_model *model = new_model(device, max_batch, precision);
-    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model");
     model->network = network;
     model->every = every;
     struct ls_declarations declared = {network->parameters,   network->buffers,     network->parameter_count,
@@ -40,7 +40,7 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
     if (status == LS_OK && network->class_cut)
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, ls_class_loss_nbytes(network, max_batch),
                                  "sums over classes", (void **)&model->class_sums);
-    return hand_out(out, model, status);
+    return return_model(out, model, status);
 }
 
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
@@ -115,7 +115,7 @@ const struct ls_hooks *ls_model_hooks(const ls_model *model) { return &model->ho
 
 /* --- initial values ---------------------------------------------------------------------------------------------- */
 
-/* Memory on the host for each tensor of a network, parameters first; whole ones, of which a rank may keep a part. */
+/* Host memory for each tensor of a network, parameters first; whole tensors, of which a rank may keep a part. */
 struct drawn {
     const ls_network *network;
     float **values;
@@ -140,11 +140,11 @@ static ls_status alloc_drawn(struct drawn *drawn, const ls_network *network) {
     bool fits = drawn->values != NULL;
     for (size_t t = 0; fits && t < drawn->count; t++)
         fits = (drawn->values[t] = calloc(drawn_tensor(drawn, t)->count + 1, sizeof **drawn->values)) != NULL;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
 }
 
-/* What a layer shares with an earlier one is drawn all the same, and thrown away: in PyTorch a module has drawn its weight
- * before another takes its place. */
+/* A parameter shared with an earlier layer is drawn, too, and discarded: a PyTorch module draws its own weight before
+ * another replaces it. */
 static ls_status init_layer(const ls_layer *layer, const struct drawn *drawn, ls_generator *generator) {
     float *parameters[LS_LAYER_MAX_TENSORS] = {0}, *thrown_away[LS_LAYER_MAX_TENSORS] = {0};
     ls_status status = LS_OK;
@@ -153,7 +153,7 @@ static ls_status init_layer(const ls_layer *layer, const struct drawn *drawn, ls
         parameters[p] = drawn->values[layer->parameter_numbers[p]];
         if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
         parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
-        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
     }
     if (status == LS_OK && layer->kind->init) layer->kind->init(layer, generator, parameters);
     for (size_t p = 0; p < LS_LAYER_MAX_TENSORS; p++) free(thrown_away[p]);
@@ -178,7 +178,7 @@ static ls_status draw(const struct drawn *drawn, uint64_t seed) {
 ls_status ls_model_init(ls_model *model, uint64_t seed) {
     struct drawn drawn;
     ls_model_parameters_changed(model);
-    if (!ls_device_computes(model->device)) return LS_OK; /* there is no place for them, and they may be many */
+    if (!ls_device_computes(model->device)) return LS_OK; /* a meta device has no memory for them */
     ls_status status = alloc_drawn(&drawn, model->network);
     if (status == LS_OK) status = draw(&drawn, seed);
     for (size_t t = 0; status == LS_OK && t < drawn.count; t++)
@@ -200,7 +200,7 @@ void ls_model_place_gradient(ls_model *model, size_t index, float *gradient) {
     model->parameters->tensors[index].gradient = gradient;
 }
 
-/* --- what it consists of ----------------------------------------------------------------------------------------- */
+/* --- components --------------------------------------------------------------------------------------------------- */
 
 ls_device *ls_model_device(const ls_model *model) { return model->device; }
 const ls_network *ls_model_network(const ls_model *model) { return model->network; }
@@ -250,7 +250,7 @@ ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
     return ls_segments_sync_batchnorm(model->segments, group);
 }
 
-/* The layer that has the index-th; NULL: there are fewer. */
+/* The index-th batch norm layer; NULL if there are fewer. */
 static const ls_layer *batchnorm_at(const ls_model *model, size_t index) {
     const ls_network *network = model->network;
     for (size_t l = 0; l < network->layer_count; index -= network->layers[l++].batchnorm_count)

@@ -17,12 +17,12 @@ struct ls_model {
     ls_parameters *parameters;
     int every; /* blocks of a segment; 0: all */
     ls_segments *segments;
-    float *class_sums; /* of a network that has a part of the classes: what its loss works with */
+    float *class_sums; /* scratch memory of the loss, if the network has a part of the classes */
     /* set by the caller */
     struct ls_hooks hooks;
 };
 
-/* ls_model_create_segments_of of a network that belongs to the model from now on, also if this fails. */
+/* ls_model_create_segments_of, for a network that the model owns from now on, also if this fails. */
 ls_status ls_model_create_owning(ls_model **out, ls_device *device, ls_network *network, size_t max_batch,
                                  ls_dtype precision, int every, bool placed);
 

@@ -1,10 +1,10 @@
-/* network — the graph that layers make: who reads whom, in which block, and whose parameters are whose.
- *   idea  : layers are added in the order of the forward pass, so that an input is always an earlier layer. What nobody reads
- *           is not computed (the head of `branched`): its parameters are the network's all the same
- *   shared: a parameter that several layers have is defined by the first of them. Backward goes the other way: the last
- *           layer that has it writes its gradient, the others add to it, and behind the first layer it is ready
- *   blocks: consecutive layers. A block reads the output of the block before, and no other value of an earlier one, so that
- *           one activation is all that must be kept, or sent, between two blocks */
+/* network — the graph of layers: the readers of each value, blocks, and shared parameters.
+ *   idea  : layers are added in the order of the forward pass, so that an input is always an earlier layer. A layer
+ *           that has no reader is not computed (the head of `branched`), but its parameters belong to the network
+ *   shared: a parameter of several layers is defined by the first of them. In backward the last of these layers writes
+ *           its gradient, the others add to it, and after the first layer it is ready
+ *   blocks: consecutive layers. A block reads the output of the block before, and no other value of an earlier one, so
+ *           that only one activation must be kept, or sent, between two blocks */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 ls_network *ls_network_begin(struct ls_shape input, ls_loss_kind loss) {
     ls_network *network = calloc(1, sizeof *network);
     if (!network) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
         return NULL;
     }
     network->input = input;
@@ -35,11 +35,11 @@ void ls_network_destroy(ls_network *network) {
 
 /* --- adding a layer ------------------------------------------------------------------------------------------------ */
 
-/* The array with room for one more: it doubles whenever its count is a power of two. NULL, reported: it is as it was. */
+/* Returns the array with room for one more: it doubles at counts that are powers of two. NULL, reported: unchanged. */
 static void *with_room(void *array, size_t count, size_t element_nbytes) {
     if ((count & (count - 1)) != 0) return array;
     void *larger = realloc(array, (count > 0 ? 2 * count : 1) * element_nbytes);
-    if (!larger) (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    if (!larger) (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
     return larger;
 }
 
@@ -64,7 +64,7 @@ static ls_status connect(const ls_network *network, ls_layer *layer) {
     int last = LS_LAYER_MAX_INPUTS;
     while (last > 0 && !layer->reads[last - 1]) last--;
     layer->input_count = last > 0 ? last : 1;
-    /* the layer before; in front of the first is the input */
+    /* the layer before, or the network's input */
     layer->inputs[0] = layer->reads_input ? LS_NETWORK_INPUT : (int)network->layer_count - 1;
     for (int i = 0; status == LS_OK && i < last; i++) {
         layer->inputs[i] = LS_NETWORK_INPUT;
@@ -98,7 +98,7 @@ static bool alike(const struct ls_tensor *a, const struct ls_tensor *b) {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
 }
 
-/* The number of the layer's p-th parameter: a new one, or that of the one that it shares. */
+/* Sets the number of the layer's p-th parameter: a new one, or that of the parameter that it shares. */
 static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p) {
     size_t *number = &layer->parameter_numbers[p];
     const struct ls_tensor *tensor = &layer->parameters[p];
@@ -110,14 +110,14 @@ static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p
         const struct ls_tensor *other = &network->parameters[*number].tensor;
         if (strcmp(other->name, layer->shares[p]) == 0 && alike(other, tensor)) return LS_OK;
     }
-    return ls_fail(LS_ERR_INVALID, "%s is to be %s, but there is no such parameter of its shape before it",
-                   tensor->name, layer->shares[p]);
+    return ls_fail(LS_ERR_INVALID, "%s cannot share %s: no earlier parameter has that name and shape", tensor->name,
+                   layer->shares[p]);
 }
 
 static ls_status check_name(const ls_network *network, const char *name) {
     for (size_t l = 0; l < network->layer_count; l++)
         if (strcmp(network->layers[l].name, name) == 0)
-            return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own", name);
+            return ls_fail(LS_ERR_INVALID, "layer name %s is already taken; give each layer a name of its own", name);
     return LS_OK;
 }
 
@@ -142,7 +142,7 @@ ls_status ls_network_add(ls_network *network, ls_layer description) {
     return status;
 }
 
-/* --- what the whole of it says of each layer ----------------------------------------------------------------------- */
+/* --- what the whole graph determines for each layer --------------------------------------------------------------- */
 
 static void mark_unread(ls_network *network) {
     for (size_t l = 0; l < network->layer_count; l++) network->layers[l].is_unread = l + 1 < network->layer_count;
@@ -153,7 +153,7 @@ static void mark_unread(ls_network *network) {
     }
 }
 
-/* The parameters that only unread layers have. */
+/* Marks the parameters that only unread layers have. */
 static void mark_untaken(ls_network *network) {
     for (size_t number = 0; number < network->parameter_count; number++) network->untaken[number] = true;
     for (size_t l = 0; l < network->layer_count; l++)
@@ -163,8 +163,8 @@ static void mark_untaken(ls_network *network) {
         network->has_untaken = network->has_untaken || network->untaken[number];
 }
 
-/* Which layer writes each gradient, and behind which it is complete (layer.h). seen: a flag for each parameter of the
- * network, all false. */
+/* Marks the layer that writes each gradient, and the one that completes it (layer.h). seen: a flag for each parameter
+ * of the network, all false. */
 static void mark_gradients(ls_network *network, bool *seen) {
     for (size_t l = network->layer_count; l > 0; l--) {
         ls_layer *layer = &network->layers[l - 1];
@@ -189,7 +189,7 @@ static int readers_of(const ls_network *network, int value) {
     return count;
 }
 
-/* A layer in place that does not leave its input as it is may be its only reader. */
+/* An in-place layer that changes its input must be the input's only reader. */
 static bool overwrites_what_others_read(const ls_network *network, const ls_layer *layer) {
     if (!layer->kind->in_place || layer->kind->leaves_input) return false;
     return layer->inputs[0] == LS_NETWORK_INPUT || readers_of(network, layer->inputs[0]) > 1;
@@ -197,15 +197,16 @@ static bool overwrites_what_others_read(const ls_network *network, const ls_laye
 
 static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
     if (overwrites_what_others_read(network, layer))
-        return ls_fail(LS_ERR_INVALID, "layer %s works in place, on what others read as well", layer->name);
+        return ls_fail(LS_ERR_INVALID, "layer %s works in place, but other layers read its input as well", layer->name);
     for (size_t p = 1; p < layer->parameter_count; p++)
         if (layer->writes_gradient[p] != layer->writes_gradient[0] && !layer->kind->apart)
-            return ls_fail(LS_ERR_INVALID, "layer %s can share all of its parameters or none", layer->name);
+            return ls_fail(LS_ERR_INVALID, "layer %s may share all of its parameters or none", layer->name);
     for (int i = 0; i < layer->input_count; i++) {
         int input = layer->inputs[i], block = input == LS_NETWORK_INPUT ? -1 : network->layers[input].block;
         bool ends_block = input == LS_NETWORK_INPUT || network->layers[input + 1].block > block;
         if (block != layer->block && !(ends_block && block == layer->block - 1))
-            return ls_fail(LS_ERR_INVALID, "layer %s of block %d may read its own block and the end of the one before",
+            return ls_fail(LS_ERR_INVALID,
+                           "layer %s of block %d may read only its own block and the end of the block before",
                            layer->name, layer->block);
     }
     return LS_OK;
@@ -214,9 +215,10 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
 ls_status ls_network_finish(ls_network *network) {
     bool *seen = calloc(network->parameter_count + 1, sizeof *seen);
     network->has_untaken = false;
-    free(network->untaken); /* of a network that was finished before and has grown */
+    free(network->untaken); /* if layers were added after an earlier finish */
     network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
-    ls_status status = seen && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    ls_status status =
+        seen && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
     if (status == LS_OK) {
         network->answer_nbytes =
             ls_network_answers(network) * (network->loss == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : sizeof(float));
@@ -253,7 +255,7 @@ double ls_network_block_cost(const ls_network *network, int block) {
     return cost;
 }
 
-/* NAME of "<layer>.NAME"; NULL: the text begins otherwise. */
+/* NAME of "<layer>.NAME"; NULL if the text begins otherwise. */
 static const char *suffix_of(const char *text, const ls_layer *layer) {
     size_t length = strlen(layer->name);
     return strncmp(text, layer->name, length) == 0 && text[length] == '.' ? text + length + 1 : NULL;

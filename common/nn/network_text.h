@@ -10,10 +10,10 @@
  *     conv 32 kernel 1 stride 2 from stem
  *     avgpool global
  *     flatten
- *     linear classes                     as many as the data have
+ *     linear classes                     as many as the data has
  *
- * A description (model.h) names such a text: a built-in model, or a file whose name ends in .net. Behind it may stand the
- * data's sizes: "resnet18.net:3x32x32,10". */
+ * A description (model.h) names such a text: a built-in model, or a file whose name ends in .net. The data's sizes may
+ * follow: "resnet18.net:3x32x32,10". */
 #ifndef LS_NN_NETWORK_TEXT_H
 #define LS_NN_NETWORK_TEXT_H
 
@@ -24,28 +24,28 @@
 #include "common/base/status.h"
 #include "common/nn/tensor.h"
 
-/* The path in a description of a file ("net.net", "net.net:784,10"), in the caller's `path`, cut off if it is longer. false: it
- * names no file. */
+/* Copies the path of a description that names a file ("net.net", "net.net:784,10") to `path`, truncated if too long.
+ * False: not a file. */
 bool ls_network_file(const char *description, char *path, size_t capacity);
 
-/* Whether the description leaves sizes to the data: *open. Reads the file, and reports what is wrong with it. */
+/* Sets *open if the description leaves sizes to the data. Reads the file and reports its faults. */
 ls_status ls_network_is_open(const char *description, bool *open);
 
-/* The description with these sizes behind it, which ls_network_is_open has found open; `classes`: labels, or values of a
- * target. A built-in model whose sizes they are anyway stays as it is. LS_ERR_USAGE: the text has no room for it. */
+/* Appends the data's sizes to an open description; `classes`: labels, or values of a target. A built-in model that has
+ * these sizes already is unchanged. LS_ERR_USAGE: it does not fit into the text. */
 ls_status ls_network_complete(const char *description, struct ls_shape input, size_t classes, char *text,
                               size_t capacity);
 
-/* From now on the file LS_NETWORK_IN_MEMORY is this text, which is borrowed; NULL: it is a file like others. For a program that
- * trains one network at a time. */
+/* Makes this text, which is borrowed, the content of the file LS_NETWORK_IN_MEMORY; NULL: an ordinary file again. For a
+ * program that trains one network at a time. */
 #define LS_NETWORK_IN_MEMORY "memory.net"
 void ls_network_set_memory(const char *text);
 
 typedef enum ls_network_form { LS_NETWORK_AS_TEXT, LS_NETWORK_AS_PYTORCH } ls_network_form;
 
-/* Prints the network: as a text, which can be read again, with shapes and numbers of parameters; or as a Python program that
- * makes the same network in PyTorch, with the same names and, for the same seed, the same initial weights. LS_ERR_USAGE: a
- * GPT, whose layers no text has words for. */
+/* Prints the network: as a text that can be read again, with shapes and numbers of parameters; or as a Python program
+ * that makes the same network in PyTorch, with the same names and, for the same seed, the same initial weights.
+ * LS_ERR_USAGE for a GPT, whose layers the text format cannot express. */
 ls_status ls_network_print(FILE *out, const char *description, ls_network_form form);
 
 #endif

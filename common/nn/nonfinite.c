@@ -1,11 +1,11 @@
-/* nonfinite — where in a model the first NaN or infinity stands.
- *   idea  : in the order of the computation a value that is not finite has its cause in what comes before it, so the first place
- *           that holds one is where to look: the batch itself, a layer's parameters, or what the layer made of finite
- *           inputs with finite parameters
- *   cost  : everything up to the place is copied to the host once. It is for a run that ends
- *   half  : a value of the input that is beyond the type's range is infinite in the batch. A weight that is shows as the
+/* nonfinite — finds the first NaN or infinity in a model.
+ *   idea  : in the order of the computation, the cause of a value that is not finite precedes it, so the first tensor
+ *           that has one is the cause: the batch itself, a layer's parameters, or the output of a layer with finite
+ *           inputs and finite parameters
+ *   cost  : everything up to that tensor is copied to the host, once, when the run ends
+ *   half  : an input value outside of the type's range is infinite in the batch. A weight outside of it appears as the
  *           output of the first layer that reads its copy
- *   not   : a ReLU has no memory of its own: what it makes is the output of the layer that it belongs to */
+ *   not   : a ReLU has no memory of its own: its result is the output of the layer that it belongs to */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static ls_status is_finite(ls_stream *stream, ls_dtype dtype, const void *data, 
     return LS_OK;
 }
 
-/* Looks through one range; if it is the place, names it. */
+/* Searches one range; names it if it has such a value. */
 static ls_status search_tensor(ls_model *model, ls_dtype dtype, const void *data, size_t count, const char *kind,
                                const char *name, char *place, size_t capacity) {
     bool finite;
@@ -49,10 +49,10 @@ struct search {
     ls_model *model;
     char *place;
     size_t capacity;
-    bool has_values; /* the parameters of the frames are there */
+    bool has_values; /* the frames' parameters are in memory */
 };
 
-/* A layer's parameters, then what it has made of its input. */
+/* A layer's parameters, then its output. */
 static ls_status search_layer(const struct search *s, const ls_frame *frame, size_t l) {
     const ls_layer *layer = &frame->network->layers[l];
     ls_model *model = s->model;
@@ -98,7 +98,7 @@ static ls_status search_frame(void *context, const ls_frame *frame, bool *done) 
 }
 
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
-    /* of values that come and go the last blocks' are there at best */
+    /* if parameters are gathered per block, at most the last blocks' are in memory */
     struct search search = {model, place, capacity, .has_values = !model->parameters->is_placed};
     place[0] = '\0';
     return ls_segments_look(model->segments, model->parameters, search_frame, &search);

@@ -25,7 +25,7 @@ static ls_status copy_declarations(ls_parameters *p, const struct ls_declaration
     p->batches_tracked = calloc(p->buffer_count + 1, sizeof *p->batches_tracked);
     if (!p->batches_tracked || !p->tensors || !p->offsets || !p->block_of || !p->block_begins || !p->block_values ||
         !p->block_halves || !p->half_states)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's tensors");
     for (size_t t = 0; t < p->count; t++) {
         p->tensors[t] = declared->parameters[t].tensor;
         p->block_of[t] = declared->parameters[t].block;
@@ -50,7 +50,7 @@ static void lay_out(ls_parameters *p) {
     p->all_floats = at;
 }
 
-/* What of the layout is the slab's: all, or behind the parameters, which others place. */
+/* Where the slab begins: at 0, or after the parameters if they are placed elsewhere. */
 static size_t slab_begin(const ls_parameters *p) { return p->is_placed ? p->parameter_floats : 0; }
 
 static ls_status alloc_slab(ls_parameters *p) {
@@ -97,7 +97,7 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
                                const struct ls_declarations *declared) {
     *out = NULL;
     ls_parameters *p = calloc(1, sizeof *p);
-    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's tensors");
     p->device = device;
     p->precision = precision;
     p->is_placed = placed;
@@ -140,13 +140,15 @@ void ls_parameters_place_block(ls_parameters *p, int block, float *values, void 
 
 static float *keep_values(const ls_parameters *p, ls_stream *stream, ls_status *status) {
     float *values = calloc(p->all_floats + 1, sizeof *values), *at = values;
-    if (!values) *status = ls_fail(LS_ERR_NO_MEMORY, "no memory to lay out %zu parameters anew", p->count);
+    if (!values)
+        *status =
+            ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to lay out %zu parameters in a new order", p->count);
     for (size_t t = 0; values && *status == LS_OK && t < p->count + p->buffer_count; at += p->tensors[t++].count)
         *status = ls_copy_now(stream, at, p->tensors[t].data, p->tensors[t].count * sizeof *at);
     return values;
 }
 
-/* The slabs, and no content. */
+/* Replaces the slabs, without their content. */
 static ls_status replace_slabs(ls_parameters *p) {
     ls_device_free(p->device, p->half_slab);
     p->half_slab = NULL;
@@ -157,7 +159,7 @@ static ls_status replace_slabs(ls_parameters *p) {
 ls_status ls_parameters_widen_slots(ls_parameters *p, size_t unit) {
     if (p->slot_unit == unit) return LS_OK;
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
-    /* else there are no values yet, or none at all and perhaps too many for the host */
+    /* otherwise there are no values yet, or none at all and perhaps too many for the host */
     bool has_values = ls_device_computes(p->device) && !p->is_placed;
     ls_status status = LS_OK;
     p->slot_unit = unit;
@@ -176,7 +178,7 @@ ls_status ls_parameters_share_slab(ls_parameters *p, ls_comm *comm) {
     ls_status status = ls_comm_alloc_shared(comm, NULL, nbytes, (void **)&shared);
     if (status == LS_OK) status = ls_copy_now(ls_device_stream(p->device, LS_STREAM_COMPUTE), shared, p->slab, nbytes);
     if (status != LS_OK) return status;
-    free_slab(p); /* first: the device is not charged for both */
+    free_slab(p); /* first, so that the device never holds both */
     status = ls_device_adopt(p->device, LS_MEMORY_PARAMETER, nbytes, "parameters");
     if (status != LS_OK) return status;
     p->slab = shared;
@@ -208,19 +210,19 @@ const struct ls_tensor *ls_parameters_whole(const ls_parameters *p, size_t index
 
 bool ls_parameters_are_collective(const ls_parameters *p) { return p->parts || p->cuts; }
 
-/* How the tensor is cut; NULL: it is not. */
+/* How the tensor is cut; NULL if it is not. */
 static const struct ls_cut *cut_of(const ls_parameters *p, size_t index) {
     return p->cuts && ls_cut_is_cut(&p->cuts[index]) ? &p->cuts[index] : NULL;
 }
 
-/* What this rank of the cut has of it. */
+/* Reads the part that this rank of the cut owns. */
 static ls_status read_part(const ls_parameters *p, size_t index, float *host) {
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
     size_t count = p->tensors[index].count;
     float *whole;
     if (!p->parts || index >= p->count) return ls_copy_now(stream, host, p->tensors[index].data, count * sizeof *host);
     ls_status status = ls_device_alloc(p->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(count) * sizeof *whole,
-                                       "a parameter that ranks share out", (void **)&whole);
+                                       "a split parameter", (void **)&whole);
     if (status != LS_OK) return status;
     struct ls_part part = p->parts[index];
     if (p->is_copy && p->is_copy[index]) part.count = 0;
@@ -234,7 +236,7 @@ ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) 
     const struct ls_cut *cut = cut_of(p, index);
     if (!cut) return read_part(p, index, host);
     float *part = malloc(p->tensors[index].count * sizeof *part);
-    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", cut->whole.name);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", cut->whole.name);
     ls_status status = read_part(p, index, part);
     if (status == LS_OK)
         status = ls_cut_gather(cut, p->cut_group, ls_device_stream(p->device, LS_STREAM_COMPUTE), part, host);
@@ -253,7 +255,7 @@ ls_status ls_parameters_write(ls_parameters *p, size_t index, const float *host)
     const struct ls_cut *cut = cut_of(p, index);
     if (!cut) return write_part(p, index, host);
     float *part = malloc(p->tensors[index].count * sizeof *part);
-    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", cut->whole.name);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", cut->whole.name);
     ls_cut_take(cut, p->cut_rank, part, host);
     ls_status status = write_part(p, index, part);
     free(part);
@@ -273,7 +275,7 @@ void ls_parameters_want_half(ls_parameters *p, int block) {
     if (p->half_states[block] == LS_HALF_STALE) p->half_states[block] = LS_HALF_WANTED;
 }
 
-/* Whether the block lies behind the one before it, values and copies. */
+/* Whether the block's values and copies follow directly on those of the block before. */
 static bool continues(const ls_parameters *p, int block) {
     size_t floats = p->block_begins[block] - p->block_begins[block - 1];
     const char *half = p->block_halves[block - 1];

@@ -1,14 +1,15 @@
-/* Parameters: where the tensors of a network lie on one device: each one's value, its copy in half precision, and its gradient.
+/* Parameters: the memory of a network's tensors on one device: values, fp16 or bf16 copies, and gradients.
  *
- * At first all values lie in one allocation, the slab: parameters in the order of definition, then buffers, each at a multiple
- * of 64 bytes, zeros between them. So a replica is brought up to date by one flat copy. Gradients get memory of the same
- * layout, or a place elsewhere, each its own (DDP's buckets). Whoever cuts the slab among ranks has wider slots.
+ * By default all values are in one allocation, the slab: parameters in the order of definition, then buffers, each
+ * aligned to 64 bytes, with zeros between them. So one flat copy updates a replica. Gradients have the same layout, or
+ * each is placed elsewhere (DDP's buckets). A slab that is sharded over ranks has wider slots.
  *
- * Or the values are placed by an owner, block by block, in memory that blocks may share in turn (ZeRO-3's units). The slab then
- * has the buffers only. A block's values are there while a pass is in it (the hooks of frame.h); between passes each rank has
- * its part of every parameter (`parts`), and read and write are how others reach the values.
+ * Alternatively an owner places the values, block by block, in memory that blocks may share in turn (ZeRO-3's units).
+ * The slab then has only the buffers. A block's values are in place while a pass is in the block (the hooks of
+ * frame.h); between passes each rank has its shard of every parameter (`parts`), and ls_parameters_read and _write
+ * access the values.
  *
- * Threads: one at a time. What is enqueued goes to the compute stream of the device. */
+ * Threads: one at a time. Work is enqueued on the compute stream of the device. */
 #ifndef LS_NN_PARAMETERS_H
 #define LS_NN_PARAMETERS_H
 
@@ -26,15 +27,15 @@ struct ls_declarations {
     const struct ls_tensor *buffers;
     size_t parameter_count, buffer_count;
     int block_count;
-    /* of a part of a network (tensor_parallel.h): how each tensor, parameters first, lies in the whole one, and the ranks that
-     * have the other parts; NULL: it is whole */
+    /* of a split network (tensor_parallel.h): the layout of each tensor, parameters first, within the whole one, and
+     * this rank's part; NULL: not split */
     const struct ls_cut *cuts;
     int cut_rank;
 };
 
 enum ls_half_state { LS_HALF_FRESH, LS_HALF_STALE, LS_HALF_WANTED };
 
-/* What a rank has of a parameter that the ranks of a group share out: elements first .. first + count - 1, perhaps none. */
+/* A rank's shard of a parameter: elements first .. first + count - 1, perhaps none. */
 struct ls_part {
     float *values;
     size_t first, count;
@@ -44,34 +45,35 @@ typedef struct ls_parameters {
     /* constant after create */
     ls_device *device;
     ls_dtype precision;
-    bool is_placed; /* by an owner: the slab has no parameters */
+    bool is_placed; /* an owner places the values: the slab has no parameters */
     size_t count, buffer_count;
     int block_count;
     struct ls_tensor *tensors; /* parameters, then buffers */
     int *block_of;             /* of each parameter */
     size_t slot_unit;          /* a parameter's slot has a multiple of so many floats */
-    /* the layout, in floats, with padding: each tensor's place, where block b's parameters begin (block_count + 1), and what
-     * all parameters and all tensors take */
+    /* the layout, in floats, with padding: each tensor's offset, the offset of block b's parameters (block_count + 1
+     * entries), and the size of all parameters and of all tensors */
     size_t *offsets, *block_begins, parameter_floats, all_floats;
     float *slab;
     size_t slab_floats;
     bool slab_is_shared;       /* the group's memory */
-    const struct ls_cut *cuts; /* of each tensor, borrowed; NULL: the network is whole */
-    int cut_rank;              /* whose part this is */
+    const struct ls_cut *cuts; /* of each tensor, borrowed; NULL: the network is not split */
+    int cut_rank;              /* this rank's part */
     ls_comm *cut_group;        /* of all parts; set by the caller (ls_tensor_meet); on the compute stream */
     void *half_slab;           /* copies of the parameters, laid out like the slab; NULL in fp32 */
     /* set by the caller */
     float *gradient_slab;  /* ls_parameters_alloc_gradients, or NULL */
     float **block_values;  /* ls_parameters_place_block ... */
     void **block_halves;   /* ... NULL: not placed, or fp32 */
-    struct ls_part *parts; /* of each parameter, borrowed; NULL: this process has all of each */
-    ls_comm *group;        /* that shares them out; on the compute stream */
-    /* of each parameter, borrowed: another rank has the same part. Such copies are written, but not read. NULL: there are none */
+    struct ls_part *parts; /* shard of each parameter, borrowed; NULL: not sharded */
+    ls_comm *group;        /* over which they are sharded; used on the compute stream */
+    /* per parameter, borrowed: another rank has the same shard. Such copies are written but not read. NULL: none */
     const bool *is_copy;
     /* changes from step to step */
-    int64_t *batches_tracked; /* per buffer: the training batches that have moved it (PyTorch's num_batches_tracked) */
-    char *half_states;        /* per block, enum ls_half_state: whether the copy is that of the values */
-    uint64_t version;         /* counts ls_parameters_changed */
+    int64_t
+        *batches_tracked; /* per buffer: the training batches that have updated it (PyTorch's num_batches_tracked) */
+    char *half_states;    /* per block, enum ls_half_state: whether the copy equals the values */
+    uint64_t version;     /* counts ls_parameters_changed */
 } ls_parameters;
 
 /* All zeros; `placed`: without memory for parameters. On failure *out is NULL. */
@@ -80,45 +82,45 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
 /* NULL is a no-op. */
 void ls_parameters_destroy(ls_parameters *parameters);
 
-/* Lays the slab out anew, with slots of a multiple of `unit` floats, itself a multiple of 64 bytes; the values stay, and
- * addresses change. Before gradients have memory. Host-blocking; the device never holds both slabs. */
+/* Changes the slab's layout to slots of a multiple of `unit` floats, which is a multiple of 64 bytes; values are kept,
+ * addresses change. Call before gradients are allocated. Host-blocking; the device never holds both slabs. */
 ls_status ls_parameters_widen_slots(ls_parameters *parameters, size_t unit);
 
-/* On CPU devices: the slab lies in the group's memory from now on, where other ranks reach it directly. Values stay, and addresses
- * change; the device is charged as before. Before gradients have memory, and for as long as the group is there. Collective,
- * host-blocking. */
+/* On CPU devices: moves the slab to the group's shared memory, where other ranks access it directly. Values are kept,
+ * addresses change; the device accounts for it as before. Call before gradients are allocated; the group must outlive
+ * the slab. Collective, host-blocking. */
 ls_status ls_parameters_share_slab(ls_parameters *parameters, ls_comm *comm);
 
-/* For an owner: where block `block`'s values lie from now on, and their copies in half precision (NULL in fp32), as the layout
- * has them. Several blocks may have one place, if passes find each one's values there. */
+/* For an owner: places the values of block `block`, and their fp16 or bf16 copies (NULL in fp32), at these addresses,
+ * in the layout's order. Several blocks may share one address, if each block's values are there during its passes. */
 void ls_parameters_place_block(ls_parameters *parameters, int block, float *values, void *half);
 
-/* Name and shape of tensor `index` as a whole: what hashes, weights and checkpoints know. */
+/* Name and shape of the whole tensor `index`, which hashes, weights and checkpoints use. */
 const struct ls_tensor *ls_parameters_whole(const ls_parameters *parameters, size_t index);
-/* Whether reading a tensor takes other ranks. */
+/* Whether reading a tensor is collective. */
 bool ls_parameters_are_collective(const ls_parameters *parameters);
 
-/* All of tensor `index`, to the host: collective over the group if it is a parameter that is shared out, and over that of the
- * cut if it is cut. And what belongs here of a tensor that is whole on the host; ls_parameters_changed is to follow. Both are
- * host-blocking. */
+/* read copies the whole tensor `index` to the host: collective over the group if the parameter is sharded, and over
+ * cut_group if it is split. write copies this rank's part of a whole tensor on the host to the device; call
+ * ls_parameters_changed afterwards. Both are host-blocking. */
 ls_status ls_parameters_read(const ls_parameters *parameters, size_t index, float *host);
 ls_status ls_parameters_write(ls_parameters *parameters, size_t index, const float *host);
 
-/* All `count` floats of a tensor, on every rank, in `whole`, which has room for whole lines (ls_aligned_floats): zeros, this
- * rank's part, and what the others add to the zeros; as integers, for then any bits and 0 make these bits. Collective on
- * `stream`, host-blocking. */
+/* Gathers all `count` floats of a tensor on every rank, in `whole`, which has room for ls_aligned_floats(count).
+ * Implemented as an all-reduce sum of zeros and each rank's shard, as integers, since any bits plus 0 are the same
+ * bits. Collective on `stream`, host-blocking. */
 ls_status ls_part_gather(ls_comm *group, ls_stream *stream, const struct ls_part *part, float *whole, size_t count);
 
-/* The values have been written: the next pass that needs a block's copies makes them anew (PyTorch's cache of casts). */
+/* Call after writing values: the next pass that needs a block's copies renews them (PyTorch's cache of casts). */
 void ls_parameters_changed(ls_parameters *parameters);
 void ls_parameters_block_changed(ls_parameters *parameters, int block);
 
-/* A pass needs the copies of block `block`. Enqueued by renew: those that are needed and stale are made, neighbours in one
- * operation. */
+/* want marks the copies of block `block` as needed by a pass; renew enqueues the conversion of all that are needed and
+ * stale, neighbours in one operation. */
 void ls_parameters_want_half(ls_parameters *parameters, int block);
 void ls_parameters_renew_half(ls_parameters *parameters, ls_stream *stream);
 
-/* Gradients get one range laid out like the parameters, of category gradient. */
+/* Allocates the gradients: one range laid out like the parameters, of category gradient. */
 ls_status ls_parameters_alloc_gradients(ls_parameters *parameters);
 
 #endif

@@ -1,11 +1,11 @@
-/* passes — forward through a frame's layers, and back.
- *   half  : in half precision the input comes as halves (the loader rounds samples on the host). The output is cast to
- *           fp32, and its gradient back to halves. When the weights have changed, one operation casts them all; where
- *           somebody hears of each block that is entered, and may bring its weights, one for each block. Layers see
+/* passes — forward and backward through a frame's layers.
+ *   half  : in half precision the input is in that type already (the loader rounds samples on the host). The output is
+ *           cast to fp32, and its gradient back. When the weights have changed, one operation casts all of them; if a
+ *           hook runs when a block is entered, which may gather its weights, one operation per block. Layers see
  *           activations of one type only
  *   cost  : the layers', and in half precision 6 bytes for each parameter and output that is cast
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready, and a
- *           parameter that several layers have behind the last that backward meets */
+ *           parameter of several layers after the last that backward reaches */
 #include "common/base/log.h"
 #include "common/base/probe.h"
 #include "common/nn/frame_internal.h"
@@ -13,10 +13,10 @@
 
 static const ls_layer *layer_at(const ls_frame *frame, size_t l) { return &frame->network->layers[l]; }
 
-/* Batch norm together with other ranks, who wait for it. */
+/* The group of a batch norm that is synchronised with other ranks. */
 static ls_comm *group_of(const ls_frame *frame, size_t l) { return frame->layers[l].shared ? frame->group : NULL; }
 
-/* Without samples only a layer that is awaited by other ranks has something to do. */
+/* Without samples, only a layer for which other ranks wait has work. */
 static bool has_work(const ls_frame *frame, size_t l) {
     return frame->batch > 0 || group_of(frame, l) || layer_at(frame, l)->kind->reports;
 }
@@ -25,13 +25,13 @@ static size_t count_of(const ls_frame *frame, size_t l) {
     return frame->batch * ls_shape_count(layer_at(frame, l)->out);
 }
 
-/* The place of a gradient; `given`: what the caller has given. */
+/* The address of a gradient; `given`: the caller's buffer. */
 static void *gradient_at(const ls_frame *frame, int slot, void *given) {
     if (slot == LS_GIVEN) return given;
     return slot >= 0 ? frame->arena + frame->slots_offset + (size_t)slot * frame->slot_nbytes : NULL;
 }
 
-/* What layers read and write that is the same in both passes. */
+/* The fields that are the same in both passes. */
 static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *parameters, size_t l) {
     const ls_layer *layer = layer_at(frame, l);
     struct ls_pass pass = {.stream = frame->compute,
@@ -52,14 +52,14 @@ static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *par
     return pass;
 }
 
-static void tell(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks, int block,
-                 bool backward) {
+static void call_block_hook(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks,
+                            int block, bool backward) {
     if (hook && ls_device_status(frame->device) == LS_OK) hook(hooks->block_context, block, backward);
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------- */
 
-/* What products of the layers first .. end - 1 read in half precision. */
+/* Casts the weights that matrix multiplies of the layers first .. end - 1 read in half precision. */
 static void renew_half(const ls_frame *frame, ls_parameters *parameters, size_t first, size_t end) {
     if (frame->precision == LS_FP32) return;
     for (size_t l = first; l < end; l++)
@@ -96,9 +96,10 @@ static const void *cast_out(ls_frame *frame, const ls_parameters *parameters, ls
 const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, const void *x,
                              size_t batch, ls_forward_kind kind) {
     if (batch > frame->max_batch) {
-        ls_device_fail(frame->device, ls_fail(LS_ERR_INVALID,
-                                              "a batch of %zu samples on device %d, whose model has room for up to %zu",
-                                              batch, ls_device_index(frame->device), frame->max_batch));
+        ls_device_fail(frame->device,
+                       ls_fail(LS_ERR_INVALID,
+                               "a batch of %zu samples on device %d does not fit the model; expected at most %zu",
+                               batch, ls_device_index(frame->device), frame->max_batch));
         return NULL;
     }
     frame->x = x;
@@ -106,18 +107,19 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
     if (!hooks->enter) renew_half(frame, parameters, frame->first, frame->end);
     for (size_t l = frame->first; l < frame->end; l++) {
         int block = layer_at(frame, l)->block;
-        if (l == frame->first || layer_at(frame, l - 1)->block != block) tell(frame, hooks->enter, hooks, block, false);
+        if (l == frame->first || layer_at(frame, l - 1)->block != block)
+            call_block_hook(frame, hooks->enter, hooks, block, false);
         if (hooks->enter) renew_half(frame, parameters, l, l + 1);
         forward_layer(frame, parameters, l, kind);
         if (l + 1 == frame->end || layer_at(frame, l + 1)->block != block)
-            tell(frame, hooks->leave, hooks, block, false);
+            call_block_hook(frame, hooks->leave, hooks, block, false);
     }
     return cast_out(frame, parameters, kind);
 }
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
 
-/* Who is told that a gradient is ready. */
+/* What is needed to report that a gradient is ready. */
 struct ls_ready {
     ls_device *device;
     const ls_parameters *parameters;
@@ -132,8 +134,8 @@ static void probe_ready(ls_device *device, const ls_parameters *parameters, size
     ls_probe_end(&record);
 }
 
-/* The gradient's last operation has been enqueued. What the hook fails with sticks to the device, as what it enqueues does;
- * on a device that has failed nothing happens. */
+/* The gradient's last operation has been enqueued. A failure of the hook sticks to the device, as one of its operations
+ * does; on a device that has failed nothing is done. */
 static void report_ready(const struct ls_ready *r, size_t parameter) {
     if (ls_device_status(r->device) != LS_OK) return;
     if (ls_probing()) probe_ready(r->device, r->parameters, parameter);
@@ -147,7 +149,7 @@ static void report_layer_ready(const struct ls_ready *r, const ls_layer *layer) 
         if (layer->completes_gradient[p - 1]) report_ready(r, layer->parameter_numbers[p - 1]);
 }
 
-/* The parameters that no pass takes count as having gradients of zero. */
+/* The gradients of parameters that no pass uses are zero. */
 static void zero_untaken(const ls_frame *frame, const ls_parameters *parameters, const ls_layer *layer) {
     for (size_t p = 0; p < layer->parameter_count; p++) {
         size_t number = layer->parameter_numbers[p];
@@ -157,7 +159,7 @@ static void zero_untaken(const ls_frame *frame, const ls_parameters *parameters,
     }
 }
 
-/* For layers that hand their output's gradient on as it is (LS_ROUTE_KEEP: by leaving it where it is). */
+/* For layers whose inputs' gradients equal their output's (LS_ROUTE_KEEP: it stays where it is). */
 static void hand_on(const ls_frame *frame, const struct ls_route *route, void *to, const void *dy, size_t count) {
     if (count == 0) return;
     if (route->how == LS_ROUTE_ADD) ls_add(frame->compute, frame->precision, to, to, dy, count);
@@ -170,7 +172,7 @@ static void hand_on_all(const ls_frame *frame, size_t l, void *dy, void *given) 
         hand_on(frame, &routes[i], gradient_at(frame, routes[i].slot, given), dy, count_of(frame, l));
 }
 
-/* What a layer has made of the gradient of a value that others have read, too. */
+/* Adds a layer's gradient of a value to the gradients of the value's other readers. */
 static void add_to_others(const ls_frame *frame, size_t l, void *given) {
     const struct ls_route *routes = frame->layers[l].routes;
     size_t count = frame->batch * ls_shape_count(layer_at(frame, l)->in);
@@ -232,16 +234,16 @@ void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct
     for (size_t l = frame->end; l > frame->first; l--) {
         const ls_layer *layer = layer_at(frame, l - 1);
         if (l == frame->end || layer_at(frame, l)->block != layer->block)
-            tell(frame, hooks->enter, hooks, layer->block, true);
+            call_block_hook(frame, hooks->enter, hooks, layer->block, true);
         if (hooks->enter)
-            renew_half(frame, parameters, l - 1, l); /* forward's may have made room for another block's */
+            renew_half(frame, parameters, l - 1, l); /* forward's may have been overwritten by another block's */
         if (!layer->is_unread)
             backward_layer(frame, &ready, l - 1, dy, accumulate);
         else if (!accumulate)
             zero_untaken(frame, parameters, layer);
         report_layer_ready(&ready, layer);
         if (l - 1 == frame->first || layer_at(frame, l - 2)->block != layer->block)
-            tell(frame, hooks->leave, hooks, layer->block, true);
+            call_block_hook(frame, hooks->leave, hooks, layer->block, true);
     }
     return gradient_at(frame, frame->input_slot, dy);
 }

@@ -1,4 +1,4 @@
-/* pools — layers that make of a plane fewer values: max-pool over windows, and the average of a whole plane. */
+/* pools — layers that reduce a plane to fewer values: max-pool over windows, and the average of a whole plane. */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 
@@ -16,7 +16,7 @@ static struct ls_pool_shape pool_shape(const ls_layer *layer, const struct ls_pa
 static ls_status maxpool_plan(ls_layer *layer) {
     int smallest = layer->in.height < layer->in.width ? layer->in.height : layer->in.width;
     if (layer->kernel < 2 || layer->kernel > LS_POOL_MAX_SIZE || layer->kernel > smallest)
-        return ls_fail(LS_ERR_INVALID, "%s: a window of %d x %d does not fit an image of %d x %d; 2 to %d do",
+        return ls_fail(LS_ERR_INVALID, "%s: a window of %d x %d does not fit an image of %d x %d; expected 2 to %d",
                        layer->name, layer->kernel, layer->kernel, layer->in.height, layer->in.width,
                        smallest < LS_POOL_MAX_SIZE ? smallest : LS_POOL_MAX_SIZE);
     layer->out = layer->in;

@@ -1,17 +1,18 @@
-/* segments — activations that are dropped and made again: activation checkpointing, as torch.utils.checkpoint does it.
- *   idea  : backward needs what forward has made of every layer, and takes it last layer first. So it is enough to keep the
- *           inputs of segments of a few blocks each, and to run a segment forward once more when backward comes to it.
- *           All segments take turns with one memory. The last one's is still there when backward begins
+/* segments — activation checkpointing: activations are dropped and recomputed, as torch.utils.checkpoint does.
+ *   idea  : backward needs each layer's activations, last layer first. So it is enough to keep the inputs of
+ *           segments of a few blocks each, and to run a segment forward once more when backward reaches the segment.
+ *           All segments use the same memory, one after the other; the last segment's activations are still valid when
+ *           backward begins
  *
  *               forward   1 | 2 | 3          | marks what is kept: the input of a segment
  *               backward          3  2 2' 1 1'      in full: 3', then 2 again and 2', then 1 again and 1'
  *
  *   cost  : of L equal blocks, `every` a segment: memory for L / every inputs and the inside of one segment, least near
- *           every = sqrt(L), where both are 2 sqrt(L) together; and the forward of all segments but the last once more: a step
- *           is at most 4/3 as long. A copy of each segment's output and of its gradient
- *   order : the same operations on the same values: outputs, gradients and buffers have the bits of one segment. Batch norm's
- *           running statistics move in the first pass only (PyTorch's move twice); the ranks of ls_segments_sync_batchnorm
- *           meet once more, in the same order on all
+ *           every = sqrt(L), where both are 2 sqrt(L) together; and a second forward of all segments except the last: a
+ *           step is at most 4/3 as long. A copy of each segment's output and of its gradient
+ *   order : the same operations on the same values: outputs, gradients and buffers have the bits of one segment. Batch
+ *           norm's running statistics are updated in the first pass only (PyTorch: in both); the ranks of
+ *           ls_segments_sync_batchnorm communicate once more, in the same order on all
  *   fails : as a frame does */
 #include "common/nn/segments.h"
 
@@ -24,7 +25,7 @@
 struct segment {
     ls_frame *frame;
     size_t input_nbytes_per_sample;
-    size_t input_offset; /* in the arena: its kept input, later the gradient of that; not of the first one */
+    size_t input_offset; /* in the arena: its kept input, later that input's gradient; unused for the first segment */
 };
 
 struct ls_segments {
@@ -38,8 +39,8 @@ struct ls_segments {
     size_t batch;
 };
 
-/* Plans the arena: at its begin room for the frame of any one segment; behind that the inputs of all segments but the first, each
- * at the next multiple of 64 bytes. Returns the bytes of the whole. */
+/* Plans the arena: first, room for the frame of any one segment; then the inputs of all segments except the first, each
+ * at the next multiple of 64 bytes. Returns the arena's bytes. */
 static size_t plan_arena(struct segment *list, int count, size_t max_batch) {
     size_t nbytes = 0;
     for (int i = 0; i < count; i++)
@@ -51,7 +52,7 @@ static size_t plan_arena(struct segment *list, int count, size_t max_batch) {
     return nbytes;
 }
 
-/* The same without a backward: behind that of the frames is room for one input, the largest, since each is read once. */
+/* The same without backward: the frames' room is followed by room for the largest input, since each is read once. */
 static size_t plan_in_turn(struct segment *list, int count, size_t max_batch) {
     size_t frame = 0, input = 0;
     for (int i = 0; i < count; i++) {
@@ -63,7 +64,7 @@ static size_t plan_in_turn(struct segment *list, int count, size_t max_batch) {
     return frame + input;
 }
 
-/* One arena and one workspace for all. */
+/* Allocates one arena and one workspace for all. */
 static ls_status place(ls_segments *s, size_t max_batch, bool in_turn) {
     if (s->count == 1) return ls_frame_place(s->list[0].frame, NULL, NULL);
     size_t nbytes = in_turn ? plan_in_turn(s->list, s->count, max_batch) : plan_arena(s->list, s->count, max_batch);
@@ -88,7 +89,7 @@ static ls_status make_frames(ls_segments *s, const ls_network *network, ls_dtype
     if (every < 0) every = (int)lround(sqrt(blocks));
     if (every < 1 || every > blocks) every = blocks;
     s->list = calloc((size_t)((blocks + every - 1) / every), sizeof *s->list);
-    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     for (int first = 0; status == LS_OK && first < blocks; first += every) {
         struct ls_blocks range = {first, first + every < blocks ? first + every : blocks};
         struct segment *segment = &s->list[s->count];
@@ -104,7 +105,7 @@ ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_netw
                              int every, size_t max_batch) {
     *out = NULL;
     ls_segments *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     s->device = device;
     ls_status status = make_frames(s, network, precision, every, max_batch);
     if (status == LS_OK) status = place(s, max_batch, every == LS_FORWARD_ONLY);
@@ -134,12 +135,12 @@ ls_status ls_segments_sync_batchnorm(ls_segments *s, ls_comm *group) {
 
 /* --- passes --------------------------------------------------------------------------------------------------------- */
 
-/* Where the kept input of segment i > 0 lies, or the gradient of it. */
+/* The address of the kept input of segment i > 0, or of its gradient. */
 static void *kept(const ls_segments *s, int i) { return s->arena + s->list[i].input_offset; }
 
 static const void *input_of(const ls_segments *s, int i) { return i > 0 ? kept(s, i) : s->x; }
 
-/* Copies the input of segment i > 0, or the gradient of it, to its place. */
+/* Copies the input of segment i > 0, or its gradient, to its place. */
 static void keep(const ls_segments *s, int i, const void *value) {
     if (s->batch == 0) return;
     ls_copy(ls_device_stream(s->device, LS_STREAM_COMPUTE), kept(s, i), value,

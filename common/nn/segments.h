@@ -1,10 +1,11 @@
-/* Segments: how a model runs its network, in frames of a few blocks each, one behind the other. Private to common/nn.
+/* Segments: a model runs its network as a sequence of frames of a few blocks each. Private to common/nn.
  *
- * One segment is a frame of all blocks: activations stay until backward. Several take turns with one arena: of each only the
- * input is kept, and what backward needs is made again before it (activation checkpointing; segments.c).
+ * One segment is a frame of all blocks: activations are kept until backward. Several segments use one arena in turn:
+ * only each segment's input is kept, and its activations are recomputed before its backward (activation checkpointing;
+ * segments.c).
  *
- * Threads: one at a time. Passes are those of frames (frame.h), over all blocks. Where a segment runs forward again, hooks hear
- * that its blocks are entered and left again. */
+ * Threads: one at a time. Passes are those of frames (frame.h), over all blocks. When a segment recomputes its forward,
+ * the hooks for entering and leaving blocks are called again. */
 #ifndef LS_NN_SEGMENTS_H
 #define LS_NN_SEGMENTS_H
 
@@ -12,8 +13,9 @@
 
 typedef struct ls_segments ls_segments;
 
-/* `every` blocks make a segment (the last has what is left); LS_EVERY_SQRT: the square root of their number; 0, or as many as
- * there are: one segment; LS_FORWARD_ONLY: one block, and there is no backward. Everything is placed. On failure *out is NULL. */
+/* A segment has `every` blocks (the last has the rest); LS_EVERY_SQRT: the square root of their number; 0, or at least
+ * their number: one segment; LS_FORWARD_ONLY: segments of one block, without backward. Allocates all memory. On failure
+ * *out is NULL. */
 ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_network *network, ls_dtype precision,
                              int every, size_t max_batch);
 /* NULL is a no-op. */
@@ -26,14 +28,14 @@ const void *ls_segments_forward(ls_segments *segments, ls_parameters *parameters
 void ls_segments_backward(ls_segments *segments, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
                           bool accumulate);
 
-/* The first block that is not run forward again before its backward. */
+/* The first block whose forward is not recomputed. */
 int ls_segments_first_kept(const ls_segments *segments);
 
-/* ls_model_visits: the order in which the two enter blocks. */
+/* ls_model_visits, for forward and backward of these segments. */
 size_t ls_segments_visits(const ls_segments *segments, int *visits);
 
-/* After a forward: calls `look` with each frame in turn while its activations are there, until *done. Those that have been
- * dropped are made again, unless other ranks would have to take part. `look` fails: so does this. Host-blocking as `look`. */
+/* After a forward: calls `look` with each frame in turn while its activations exist, until *done. Dropped activations
+ * are recomputed, unless that needs other ranks. A failure of `look` is returned. Blocks the host as `look` does. */
 typedef ls_status (*ls_look_fn)(void *context, const ls_frame *frame, bool *done);
 ls_status ls_segments_look(ls_segments *segments, ls_parameters *parameters, ls_look_fn look, void *context);
 

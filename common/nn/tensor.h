@@ -1,13 +1,13 @@
-/* What networks, layers and models speak of: shapes of activations, and named tensors. */
+/* Shapes of activations, and named tensors. */
 #ifndef LS_NN_TENSOR_H
 #define LS_NN_TENSOR_H
 
 #include <stddef.h>
 
-/* The shape of a sample, or of an activation: rows x channels x height x width, the last axis running fastest. An image is one
- * row; so is a vector of features, channels x 1 x 1. A text has a row for each of its positions. Layers treat each row by
- * itself, but for attention, in which a row sees the earlier ones of its sample. The loss has an answer for each row of the
- * output. */
+/* The shape of a sample, or of an activation: rows x channels x height x width, the last axis running fastest. An image
+ * is one row; so is a vector of features, channels x 1 x 1. A text has a row for each of its positions. Layers process
+ * each row separately, except for attention, in which a row sees the earlier rows of its sample. The loss has an answer
+ * for each row of the output. */
 struct ls_shape {
     int channels, height, width;
     int rows; /* 0 is 1 */
@@ -23,7 +23,7 @@ static inline size_t ls_shape_count(struct ls_shape shape) { return ls_shape_row
 
 #define LS_TENSOR_NAME_NBYTES 48
 
-/* A named parameter or buffer. Those of a network have no memory: all pointers are NULL. */
+/* A named parameter or buffer. In a network, which has no memory, all pointers are NULL. */
 struct ls_tensor {
     char name[LS_TENSOR_NAME_NBYTES]; /* "fc1.weight" */
     int ndim;
@@ -31,13 +31,13 @@ struct ls_tensor {
     size_t count;
     float *data;
     float *gradient; /* NULL for buffers */
-    void *half;      /* a copy in the model's precision, which products read; NULL in an fp32 model, and for buffers */
+    void *half; /* a copy in the model's precision, read by matrix multiplies; NULL in an fp32 model, and for buffers */
 };
 
 /* A parameter of a network. */
 struct ls_declared {
     struct ls_tensor tensor;
-    int block; /* that it belongs to; ascending */
+    int block; /* it belongs to; ascending */
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* tensor_check — what is asked of a network that ranks are to share, or share: whether they can, what is cut, and what a step
- * sends. */
+/* tensor_check — checks on a network for tensor parallelism: whether it can be cut, which parts are cut, and the bytes
+ * that a step sends. */
 #include "common/base/log.h"
 #include "common/nn/class_loss.h"
 #include "common/nn/model_internal.h"
@@ -8,7 +8,7 @@
 /* --- what cannot be cut ---------------------------------------------------------------------------------------------- */
 
 static ls_status refuse(const ls_layer *layer, int count, const char *what, int ranks) {
-    return ls_fail(LS_ERR_USAGE, "layer %s has %d %s, which %d ranks cannot share equally: --tensor takes a divisor",
+    return ls_fail(LS_ERR_USAGE, "layer %s has %d %s, which %d ranks cannot share equally; give --tensor a divisor",
                    layer->name, count, what, ranks);
 }
 
@@ -31,20 +31,20 @@ static bool is_cut_somewhere(const ls_network *network) {
 ls_status ls_tensor_check(const ls_network *network, int ranks, bool sequence) {
     ls_status status = LS_OK;
     if (ranks > 1 && !is_cut_somewhere(network))
-        return ls_fail(LS_ERR_USAGE, "this model has no pair of layers that --tensor could cut");
-    /* heads first: what they say is what a user has chosen */
+        return ls_fail(LS_ERR_USAGE, "this model has no pair of layers for --tensor to cut");
+    /* heads first: their number is the one that the user chose */
     for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
         if (network->layers[l].cut == LS_CUT_HEADS) status = check_layer(&network->layers[l], ranks);
     for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
         status = check_layer(&network->layers[l], ranks);
     if (status != LS_OK || !sequence) return status;
     if (network->input_nbytes == 0)
-        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shares out the positions of a text: it needs --model gpt");
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel needs a text's positions; give --model gpt");
     if (ls_shape_rows(network->input) % (size_t)ranks != 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "a context of %d positions, which %d ranks cannot share equally: "
-                       "--sequence-parallel needs a multiple",
-                       network->input.rows, ranks);
+        return ls_fail(
+            LS_ERR_USAGE,
+            "a context of %d positions cannot be shared equally by %d ranks; --sequence-parallel needs a multiple",
+            network->input.rows, ranks);
     return LS_OK;
 }
 
@@ -55,7 +55,7 @@ bool ls_tensor_counts_elsewhere(const ls_model *model, size_t index) {
     return network->whole && network->tensor_rank > 0 && !ls_cut_is_cut(&network->cuts[index]);
 }
 
-/* Bytes that the layer carries in so many passes forward and one back. */
+/* Bytes that the layer communicates in `forwards` forward passes and one backward pass. */
 static size_t layer_nbytes(const ls_layer *layer, size_t element, size_t samples, size_t forwards) {
     bool scatters = layer->kind == &ls_sequence_scatter, gathers = layer->kind == &ls_sequence_gather;
     size_t nbytes = samples * ls_shape_count(scatters ? layer->in : layer->out) * element;
@@ -65,7 +65,7 @@ static size_t layer_nbytes(const ls_layer *layer, size_t element, size_t samples
     return layer->kind == &ls_layernorm_part ? 2 * layer->parameters[0].count * sizeof(float) : 0;
 }
 
-/* Of blocks of which those before `kept` are run forward twice. */
+/* The sum over blocks; those before `kept` run forward twice. */
 static size_t sum_layers(const ls_model *model, struct ls_blocks blocks, int kept, size_t samples) {
     const ls_network *network = model->network;
     bool has_loss = network->class_cut && blocks.end == network->block_count;

@@ -1,6 +1,6 @@
 /* tensor_embedding — an embedding of which each rank has a range of the vocabulary.
- *   idea  : a token of another rank's range is a row of zeros here. So what comes out are terms of a sum, all but one of them
- *           zeros, which g adds up behind it (tensor_layers.c)
+ *   idea  : a token of another rank's range gives a row of zeros. So the outputs are terms of a sum, all but one of
+ *           them zeros, which the following g adds up (tensor_layers.c)
  *   cost  : the table and its gradient are divided by T; the sum is an all-reduce of the activations
  *   order : a row of the sum is one addition, as on one device: positions are in rank 0's term
  *   fails : a token outside of the vocabulary is LS_ERR_INVALID (kernels.h) */

@@ -1,24 +1,26 @@
-/* tensor_layers — what lies between the layers of a network that ranks share: f and g, and the same for rows that are shared
- * out, too.
- *   f, g    : what a value is on the ranks changes at two places. Into a column-parallel layer goes a value that all ranks
- *             have alike, and each sends back its own term of the gradient; out of a row-parallel layer come terms of a
- *             sum, and all ranks get the same gradient. So
+/* tensor_layers — the communication between the layers of a network under tensor parallelism: f and g, and gather and
+ * scatter for rows that are split over ranks.
+ *   f, g    : the distribution of a value changes at two places. The input of a column-parallel layer is the same on
+ *             all ranks, and each rank computes its own term of its gradient; the outputs of a row-parallel layer are
+ *             terms of a sum, whose gradient is the same on all ranks. So
  *
  *                             forward              backward
  *                 f           nothing              all-reduce          in front of column-parallel layers
- *                 g           all-reduce           nothing             behind row-parallel layers
- *                 gather      all-gather           reduce-scatter      f, where each rank has rows of its own
+ *                 g           all-reduce           nothing             after row-parallel layers
+ *                 gather      all-gather           reduce-scatter      f, if each rank has rows of its own
  *                 scatter     reduce-scatter       all-gather          g, likewise
  *
- *   bias    : a row-parallel layer's is g's, added once, behind the sum: in each term it would count W times. Its gradient
- *             is that of the whole row, the same on all ranks: it is not summed again. A convolution's is in rank 0's term
- *   rows    : with sequence parallelism a batch's rows, one behind the other, are dealt out equally: what works row by row
- *             (layer norm, addition) has 1/W of the work and of the memory. A layer norm's gradients are then sums over
- *             this rank's rows only: partial, and the one thing that must be added up beside f and g (tensor_parts.c)
- *   cost    : of each pair of layers one of these forward and one back: batch x rows x channels elements, of which a rank
- *             sends 2 (W-1)/W, all-reduced or scattered and gathered. Nothing hides them: the next layer waits
+ *   bias    : g adds the bias of a row-parallel layer once, after the sum: in each term it would count W times. Its
+ *             gradient is that of the whole row, the same on all ranks: it is not reduced. A convolution's bias is in
+ *             rank 0's term
+ *   rows    : with sequence parallelism the rows of a batch are split evenly, in order: layers that work row by row
+ *             (layer norm, addition) have 1/W of the work and of the memory. A layer norm's gradients are then sums
+ *             over this rank's rows only: partial, and the only sums to reduce apart from f and g (tensor_parts.c)
+ *   cost    : for each pair of layers one of these in forward and one in backward: batch x rows x channels elements, of
+ *             which a rank sends 2 (W-1)/W, all-reduced or scattered and gathered. There is no overlap: the next layer
+ *             waits
  *   order   : sums in rank order, or that of the group's algorithm: the same bits on all ranks
- *   fails   : a rank that does not come is named by the others (comm.h) */
+ *   fails   : the other ranks name a rank that does not arrive (comm.h) */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 
@@ -43,7 +45,7 @@ static void sum_over_ranks(const ls_layer *layer, const struct ls_pass *pass, vo
     fail_with(pass, ls_comm_all_reduce(pass->tensor, pass->stream, values, count, pass->dtype, LS_REDUCE_SUM));
 }
 
-/* pass->dy has this rank's term of the gradient of what all ranks read, and gets the sum. */
+/* pass->dy is this rank's term of the gradient of f's input; it is replaced by the sum. */
 static void f_backward(const ls_layer *layer, const struct ls_pass *pass) { sum_over_ranks(layer, pass, pass->dy); }
 
 const struct ls_layer_kind ls_tensor_f = {
@@ -56,7 +58,7 @@ const struct ls_layer_kind ls_tensor_f = {
     .backward = f_backward,
 };
 
-/* `units` says whether it has a bias; a ReLU may follow that (g's only). */
+/* `units` is 0 without a bias; a ReLU may follow the bias (g only). */
 static ls_status g_plan(ls_layer *layer) {
     if (layer->units > 0) ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
     return same_plan(layer);
@@ -70,7 +72,7 @@ static void add_bias(const ls_layer *layer, const struct ls_pass *pass) {
         ls_add_bias(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows, units);
 }
 
-/* From the gradients of `rows` rows, which go back through the ReLU, too. */
+/* From the gradients of `rows` rows, after the backward of the ReLU, if any. */
 static void bias_gradient(const ls_layer *layer, const struct ls_pass *pass, void *dy, size_t rows) {
     const struct ls_pass_parameter *bias = &pass->parameters[0];
     size_t units = (size_t)layer->units;
@@ -80,13 +82,13 @@ static void bias_gradient(const ls_layer *layer, const struct ls_pass *pass, voi
         ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, dy, rows, units, bias->adds);
 }
 
-/* pass->y has this rank's term, and gets the sum, the bias added once. */
+/* pass->y is this rank's term; it is replaced by the sum, plus the bias. */
 static void g_forward(const ls_layer *layer, const struct ls_pass *pass) {
     sum_over_ranks(layer, pass, pass->y);
     add_bias(layer, pass);
 }
 
-/* pass->dy is alike on all ranks, and is the gradient of each term. */
+/* pass->dy is the same on all ranks, and is the gradient of each term. */
 static void g_backward(const ls_layer *layer, const struct ls_pass *pass) {
     bias_gradient(layer, pass, pass->dy, rows_of(layer->out, pass->batch));
 }
@@ -100,7 +102,7 @@ const struct ls_layer_kind ls_tensor_g = {
     .backward = g_backward,
 };
 
-/* --- the same where ranks have rows of their own ------------------------------------------------------------------------ */
+/* --- the same if ranks have rows of their own --------------------------------------------------------------------- */
 
 /* `count`: elements of one rank. */
 static void gather(const struct ls_pass *pass, const void *own, void *all, size_t count) {
@@ -122,7 +124,7 @@ static void gather_forward(const ls_layer *layer, const struct ls_pass *pass) {
     gather(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->in));
 }
 
-/* From this rank's term of the gradient of all rows to the gradient of its own; dx[0] is NULL where no layer needs that. */
+/* From this rank's term of the gradient of all rows to the gradient of its own; dx[0] is NULL if no layer needs it. */
 static void gather_backward(const ls_layer *layer, const struct ls_pass *pass) {
     if (pass->dx[0]) scatter(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->in));
 }
@@ -140,13 +142,13 @@ static ls_status scatter_plan(ls_layer *layer) {
     return status;
 }
 
-/* From this rank's term of all rows to the sum's own rows, the bias added once. */
+/* From this rank's term of all rows to its own rows of the sum, plus the bias. */
 static void scatter_forward(const ls_layer *layer, const struct ls_pass *pass) {
     scatter(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->out));
     add_bias(layer, pass);
 }
 
-/* The bias's gradient is that of all rows, which are there once they have been gathered. */
+/* The bias's gradient is a sum over all rows, so it follows the gather. */
 static void scatter_backward(const ls_layer *layer, const struct ls_pass *pass) {
     gather(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->out));
     bias_gradient(layer, pass, pass->dx[0], rows_of(layer->in, pass->batch));

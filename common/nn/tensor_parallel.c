@@ -1,17 +1,18 @@
-/* tensor_parallel — a rank's part of a network: which layers it has, and what lies between them.
- *   idea  : layers are cut by pairs. The first of a pair makes its outputs in parts (column-parallel: a rank has rows of the
- *           weight), what follows works on a part as it does on the whole (ReLU, GELU, heads of attention, batch norm, pools),
- *           and the second reads parts (row-parallel: columns of the weight), so that its outputs are terms of a sum. So two
- *           layers meet once forward, behind the second, and once back, in front of the first (tensor_layers.c)
- *   values: walking through the layers, what each has made is known: alike on all ranks, a part, or rows. A layer gets what
- *           its kind can take, or the network is refused
- *   rows  : with sequence parallelism there is nothing alike between a pair and the next: each rank has rows of it
- *   cuts  : how a tensor is cut follows from its shape in the part beside that in the whole: along the one axis that differs
- *   initial weights: every rank draws all of the whole network's, and keeps its part, so that they are those of one device
- *           and fan-ins those of whole layers (model.c)
- *   cost  : weights, gradients, moments and activations inside of pairs are divided by T; what is between pairs is not, but
- *           with sequence parallelism
- *   fails : what T does not divide is refused before anything starts (ls_tensor_check) */
+/* tensor_parallel — a rank's part of a network: its layers, and the communication between them.
+ *   idea  : layers are cut by pairs. The first of a pair computes a part of its outputs (column-parallel: a rank has
+ *           rows of the weight), the layers that follow work on a part as on the whole (ReLU, GELU, heads of attention,
+ *           batch norm, pools), and the second reads parts (row-parallel: columns of the weight), so that its outputs
+ *           are terms of a sum. So a pair communicates once in forward, after the second layer, and once in backward,
+ *           in front of the first (tensor_layers.c)
+ *   values: each layer's output is known when the next is added: the same on all ranks, a part, or rows. A layer gets
+ *           an input that its kind accepts, or the network is refused
+ *   rows  : with sequence parallelism no value between pairs is replicated: each rank has rows of it
+ *   cuts  : a tensor is cut along the one axis in which its shape in the part differs from that in the whole
+ *   initial weights: every rank draws all weights of the whole network, and keeps its part, so that they are those of
+ *           one device and fan-ins those of whole layers (model.c)
+ *   cost  : weights, gradients, moments and activations inside of pairs are divided by T; values between pairs are
+ *           divided only with sequence parallelism
+ *   fails : sizes that T does not divide are refused before anything starts (ls_tensor_check) */
 #include "common/nn/tensor_parallel.h"
 
 #include <stdio.h>
@@ -27,20 +28,20 @@ struct cutting {
     const ls_network *whole;
     int rank, ranks;
     bool sequence;
-    enum ls_tensor_value *values; /* per layer of the whole: what it makes */
-    size_t *stands_for;           /* ... and the layer of the part that has made it at last */
+    enum ls_tensor_value *values; /* per layer of the whole: its output */
+    size_t *stands_for;           /* ... and the layer of the part that has this output */
 };
 
 /* --- layers of the part ------------------------------------------------------------------------------------------------ */
 
-/* Equal ranges, one behind the other, as large as it takes for all classes; the last ranks may have fewer, or none. */
+/* Equal consecutive ranges, large enough for all classes; the last ranks may have fewer, or none. */
 static struct ls_class_part classes_of(size_t classes, size_t rank, size_t ranks) {
     size_t room = (classes + ranks - 1) / ranks, first = rank * room;
     size_t left = first < classes ? classes - first : 0;
     return (struct ls_class_part){first, left < room ? left : room, room, classes};
 }
 
-/* The description, without what a network has made of it. */
+/* The layer's description, without the fields that its network has set. */
 static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
     ls_layer layer = {.kind = whole->kind,
                       .units = whole->units,
@@ -66,7 +67,7 @@ static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
     return layer;
 }
 
-/* Where layer `l` of the whole reads: the names of what stands for its inputs. */
+/* Sets the inputs of layer `l` of the whole: the names of the corresponding layers of the part. */
 static void read_as_whole(const struct cutting *c, const ls_layer *whole, ls_layer *layer) {
     if (c->out->layer_count == 0) return; /* the first layer reads the input anyway */
     for (int i = 0; i < whole->input_count; i++)
@@ -81,7 +82,7 @@ static ls_status add_beside(struct cutting *c, const ls_layer *whole, const char
     return ls_network_add(c->out, layer);
 }
 
-/* What the layer reads is alike on all ranks, or rows: behind this it is alike, and its gradient may be terms of a sum. */
+/* The layer's input is the same on all ranks, or rows: after f or gather it is the same, its gradient perhaps partial. */
 static ls_status enter(struct cutting *c, const ls_layer *whole, ls_layer *layer) {
     if (whole->inputs[0] == LS_NETWORK_INPUT) { /* no layer needs its gradient */
         read_as_whole(c, whole, layer);
@@ -94,13 +95,13 @@ static ls_status enter(struct cutting *c, const ls_layer *whole, ls_layer *layer
     return add_beside(c, whole, "f", before);
 }
 
-/* Behind terms of a sum: its bias (which: the number of the whole's parameter; -1: none) keeps its name. */
+/* After terms of a sum. The bias keeps its name (bias: its parameter number in the whole; -1: none). */
 static ls_status leave(struct cutting *c, const ls_layer *whole, int bias) {
     ls_layer behind = {.kind = c->sequence ? &ls_sequence_scatter : &ls_tensor_g,
                        .units = bias >= 0 ? whole->units : 0,
                        .relu = bias >= 0 && whole->relu};
     const ls_layer *reader = ls_tensor_only_reader(c->whole, whole);
-    if (c->sequence && reader && reader->kind == &ls_addition) behind.passes_by = 2; /* the sum is what is kept */
+    if (c->sequence && reader && reader->kind == &ls_addition) behind.passes_by = 2; /* the sum is kept */
     ls_status status = add_beside(c, whole, "g", behind);
     if (status != LS_OK || bias < 0) return status;
     const char *name = whole->parameters[bias].name;
@@ -133,14 +134,14 @@ static ls_status add_whole(struct cutting *c, const ls_layer *whole, ls_layer la
         c->values[whole->inputs[0]] == LS_TENSOR_ROWS) {
         const ls_layer *reader = ls_tensor_only_reader(c->whole, whole);
         layer.kind = &ls_layernorm_part;
-        layer.passes_by = reader && reader->cut != LS_CUT_NONE ? 1 : 0; /* it is gathered, and that is kept */
+        layer.passes_by = reader && reader->cut != LS_CUT_NONE ? 1 : 0; /* the gathered rows are kept */
     }
     if (whole->cut == LS_CUT_HEADS) layer.heads = whole->heads / c->ranks;
     read_as_whole(c, whole, &layer);
     return ls_network_add(c->out, layer);
 }
 
-/* --- all of them ------------------------------------------------------------------------------------------------------- */
+/* --- all layers --------------------------------------------------------------------------------------------------- */
 
 static ls_status add_layer(struct cutting *c, size_t l) {
     const ls_layer *whole = &c->whole->layers[l];
@@ -170,7 +171,7 @@ static struct ls_cut cut_of(const struct ls_tensor *whole, const struct ls_tenso
 static ls_status note_cuts(ls_network *out, const ls_network *whole) {
     size_t parameters = whole->parameter_count;
     out->cuts = calloc(parameters + whole->buffer_count + 1, sizeof *out->cuts);
-    if (!out->cuts) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    if (!out->cuts) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of a network");
     for (size_t p = 0; p < parameters; p++)
         out->cuts[p] = cut_of(&whole->parameters[p].tensor, &out->parameters[p].tensor, 1);
     for (size_t b = 0; b < whole->buffer_count; b++)
@@ -181,13 +182,14 @@ static ls_status note_cuts(ls_network *out, const ls_network *whole) {
     return LS_OK;
 }
 
-/* --- the whole of it ------------------------------------------------------------------------------------------------------- */
+/* --- the whole part ----------------------------------------------------------------------------------------------- */
 
 static ls_status add_all(struct cutting *c) {
     ls_status status = LS_OK;
     c->values = calloc(c->whole->layer_count, sizeof *c->values);
     c->stands_for = calloc(c->whole->layer_count, sizeof *c->stands_for);
-    if (!c->values || !c->stands_for) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    if (!c->values || !c->stands_for)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of a network");
     for (size_t l = 0; status == LS_OK && l < c->whole->layer_count; l++) status = add_layer(c, l);
     free(c->values);
     free(c->stands_for);

@@ -1,8 +1,8 @@
-/* tensor_parts — two kinds of layers that are not the whole network's with other sizes: layer norm of a rank's own rows, and
- * convolution of a part of the inputs. (A third: tensor_embedding.c.)
- *   idea  : each does what the whole kind does with what the rank has. What it cannot know alone is added up: a layer norm's
- *           gradients here, the terms of a convolution in g behind it (tensor_layers.c)
- *   cost  : the whole kind's share; of a layer norm an all-reduce of 2 C floats for each backward
+/* tensor_parts — two kinds of layers that differ from the whole network's in more than sizes: layer norm of a rank's
+ * own rows, and convolution of a part of the inputs. (A third: tensor_embedding.c.)
+ *   idea  : each applies the whole kind to the rank's data. The results of the ranks are added up: a layer norm's
+ *           gradients here, the terms of a convolution in the following g (tensor_layers.c)
+ *   cost  : the whole kind's share; for a layer norm also an all-reduce of 2 C floats in each backward
  *   order : as g's */
 #include "common/base/log.h"
 #include "common/comm/values.h"
@@ -32,7 +32,7 @@ static void layernorm_part_forward(const ls_layer *layer, const struct ls_pass *
     ls_layernorm.forward(layer, pass);
 }
 
-/* Writes the sums to the gradients, or adds them, as each parameter asks. */
+/* Writes the sums to the gradients, or adds them if the parameter says so. */
 static void hand_out(const struct ls_pass *pass, const float *sums, size_t channels) {
     for (size_t p = 0; p < 2; p++) {
         float *gradient = pass->parameters[p].gradient;
@@ -43,8 +43,8 @@ static void hand_out(const struct ls_pass *pass, const float *sums, size_t chann
     }
 }
 
-/* The whole kind's, of this rank's rows: the gradient of those, and sums over them, which all ranks' make complete. What the gradients
- * had before is complete already. */
+/* The whole kind's backward for this rank's rows: their gradient, and sums over them, which are all-reduced. The
+ * earlier values of the gradients are complete already. */
 static void layernorm_part_backward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t channels = layer->parameters[0].count;
     float *sums = gradients_of(layer, pass);
@@ -71,7 +71,7 @@ const struct ls_layer_kind ls_layernorm_part = {
 
 static ls_status conv2d_part_plan(ls_layer *layer) { return ls_conv2d.plan(layer); }
 
-/* The whole kind's, of this rank's inputs: a term of a sum that must have the bias once. Without an operand there is no bias. */
+/* The whole kind's forward for this rank's inputs: a term of a sum. Only one rank's term has the bias. */
 static void conv2d_part_forward(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_pass term = *pass;
     if (layer->part.rank > 0) term.parameters[1].operand = NULL;

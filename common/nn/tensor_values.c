@@ -1,4 +1,4 @@
-/* tensor_values — what a value is on the ranks that share a network: what goes into a layer, and what comes out. */
+/* tensor_values — the distribution of a value over the tensor axis: of a layer's input, and of its output. */
 #include "common/nn/tensor_values.h"
 
 #include "common/base/log.h"
@@ -50,5 +50,5 @@ ls_status ls_tensor_find_value(const ls_layer *layer, const enum ls_tensor_value
         *out = !ls_tensor_is_embedding(layer) ? LS_TENSOR_PART : sequence ? LS_TENSOR_ROWS : LS_TENSOR_ALIKE;
         break;
     }
-    return fits ? LS_OK : ls_fail(LS_ERR_INVALID, "layer %s cannot be cut among ranks as it is described", layer->name);
+    return fits ? LS_OK : ls_fail(LS_ERR_INVALID, "layer %s cannot be cut among ranks as described", layer->name);
 }

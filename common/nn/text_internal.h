@@ -1,4 +1,4 @@
-/* A network's text as it is read: lines (text_lines.c), the network that they make (text_network.c), what is printed of them
+/* A parsed network text: its lines (text_lines.c), the network built from them (text_network.c), and printing
  * (text_print.c). Private to common/nn. */
 #ifndef LS_NN_TEXT_INTERNAL_H
 #define LS_NN_TEXT_INTERNAL_H
@@ -19,9 +19,10 @@ enum ls_text_word {
 };
 extern const char *const ls_text_words[LS_WORD_COUNT];
 
-enum { LS_TEXT_INPUT = -1, LS_TEXT_NOTHING = -2 }; /* in place of the index of a line */
+enum { LS_TEXT_INPUT = -1, LS_TEXT_NOTHING = -2 }; /* instead of a line's index */
 
-/* A value: the network's input, or what a line makes. Flat: features, as behind flatten, and no image of C x 1 x 1. */
+/* A value: the network's input, or a line's output. Flat: features, as after flatten, rather than an image of C x 1 x
+ * 1. */
 struct ls_text_value {
     struct ls_shape shape;
     bool is_flat;
@@ -32,20 +33,20 @@ struct ls_text_line {
     enum ls_text_word word;
     int units, kernel, stride, padding;
     bool takes_classes, no_bias;
-    char name[sizeof((ls_layer *)0)->name]; /* if none is given: how many layers stand before it, as in nn.Sequential */
+    char name[sizeof((ls_layer *)0)->name]; /* default: the number of layers before it, as in nn.Sequential */
     int reads, adds;                        /* earlier lines, by index; adds: LS_TEXT_NOTHING if it is no addition */
     /* from ls_text_build */
     int readers, last_reader; /* lines that read its value; LS_TEXT_NOTHING */
-    bool is_taken_along;      /* a ReLU that is done by the layer before it */
+    bool is_taken_along;      /* a ReLU that is fused into the layer before it */
     bool begins_block;
     enum ls_layer_cut cut;
     struct ls_text_value value;
-    size_t layer; /* of the network: the layer that makes its value */
+    size_t layer; /* of the network: the layer that computes its value */
 };
 
 struct ls_text {
     char source[128]; /* in messages: the file, or the built-in model */
-    ls_status wrong;  /* what a fault in it is: LS_ERR_FORMAT of a file; LS_ERR_USAGE of a built-in model's sizes */
+    ls_status wrong;  /* status of a fault: LS_ERR_FORMAT for a file; LS_ERR_USAGE for a built-in model's sizes */
     struct ls_text_value input;
     bool takes_input; /* from the data */
     int classes;      /* of the data; 0: not known */
@@ -54,12 +55,12 @@ struct ls_text {
     int count;
 };
 
-/* Reads the text, of which nothing is kept. A fault is `wrong`, reported with source and line. Whatever it returns, ls_text_free
- * frees what was made. */
+/* Parses the text, which is not kept. A fault returns `wrong`, reported with source and line. Call ls_text_free in any
+ * case. */
 ls_status ls_text_parse(struct ls_text *t, const char *source, ls_status wrong, const char *text, size_t nbytes);
 void ls_text_free(struct ls_text *t);
 
-/* "3x32x32" or "784" up to `end`, which may be NULL: the string's. false: it is neither, or too large. */
+/* Parses "3x32x32" or "784" up to `end` (NULL: the end of the string). False: neither, or too large. */
 bool ls_text_parse_shape(const char *text, const char *end, struct ls_text_value *value);
 /* Returns `text`. */
 #define LS_TEXT_SHAPE_NBYTES 40
@@ -69,11 +70,11 @@ const char *ls_text_shape(struct ls_text_value value, char text[LS_TEXT_SHAPE_NB
 ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Adds the lines' layers to a network that has none, and says in the lines what has become of them. t->wrong if sizes do
- * not fit, LS_ERR_USAGE if a size is the data's and not known. */
+/* Adds the lines' layers to a network without layers, and fills in the lines' results. t->wrong: sizes do not fit;
+ * LS_ERR_USAGE: a size that comes from the data is unknown. */
 ls_status ls_text_build(struct ls_text *t, ls_network *network);
 
-/* The text that a description names, with the sizes behind it. (built_in.c) */
+/* Parses the text that a description names, with the sizes that follow it. (built_in.c) */
 ls_status ls_text_open(struct ls_text *t, const char *description);
 
 #endif

@@ -1,6 +1,7 @@
-/* text_lines — a network's text, line by line: words and numbers, names and what they refer to.
- *   limits: a text has at most MOST_LAYERS layers, and numbers that no product of three overflows in 64 bits. So what a damaged
- *           file describes may be large, but nothing is allocated for it before a device is asked
+/* text_lines — parses a network's text line by line: words and numbers, names and references.
+ *   limits: a text has at most MOST_LAYERS layers, and numbers of which no product of three overflows 64 bits. So a
+ *           damaged file may describe a large network, but no memory is allocated for it before the device's size is
+ *           checked
  *   fails : one message, with source and line */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, 
 
 /* --- numbers and shapes ---------------------------------------------------------------------------------------------- */
 
-/* Digits from *at on, as a number from 0 to `most`, and moves *at behind them. -1: there is none. */
+/* Reads the digits at *at as a number from 0 to `most`, and moves *at past them. Returns -1 if it is none. */
 static int read_number(const char **at, int most) {
     int number = **at >= '0' && **at <= '9' ? 0 : -1;
     for (; **at >= '0' && **at <= '9'; ++*at) {
@@ -66,18 +67,19 @@ struct words {
 
 static ls_status split(const struct ls_text *t, int number, const char *line, size_t nbytes, struct words *words) {
     words->count = 0;
-    if (nbytes > MOST_LINE) return ls_text_fail(t, number, "a line of %zu bytes; at most %d", nbytes, MOST_LINE);
+    if (nbytes > MOST_LINE)
+        return ls_text_fail(t, number, "a line has %zu bytes; expected at most %d", nbytes, MOST_LINE);
     memcpy(words->text, line, nbytes);
     words->text[nbytes] = '\0';
     for (size_t i = 0; i < nbytes; i++) {
         unsigned char byte = (unsigned char)line[i];
         if ((byte < ' ' && byte != '\t' && byte != '\r') || byte > '~')
-            return ls_text_fail(t, number, "byte 0x%02x: a network is plain text", byte);
+            return ls_text_fail(t, number, "byte 0x%02x is not plain text", byte);
     }
     words->text[strcspn(words->text, "#")] = '\0';
     char *rest = words->text, *word;
     while ((word = strtok_r(rest, " \t\r", &rest)) != NULL) {
-        if (words->count == MOST_WORDS) return ls_text_fail(t, number, "more than %d words", MOST_WORDS);
+        if (words->count == MOST_WORDS) return ls_text_fail(t, number, "a line has more than %d words", MOST_WORDS);
         words->list[words->count++] = word;
     }
     return LS_OK;
@@ -88,7 +90,7 @@ static ls_status parse_number(const struct ls_text *t, int number, const char *w
     const char *end = word;
     *out = word ? read_number(&end, most) : -1;
     if (*out >= least && *end == '\0') return LS_OK;
-    return ls_text_fail(t, number, "%s takes a number from %d to %d%s%s", what, least, most, word ? ", not " : "",
+    return ls_text_fail(t, number, "%s needs a number from %d to %d%s%s", what, least, most, word ? ", not " : "",
                         word ? word : "");
 }
 
@@ -108,24 +110,24 @@ static int find_name(const struct ls_text *t, const char *name) {
 
 static ls_status refer(const struct ls_text *t, const struct ls_text_line *line, const char *what, const char *name,
                        int *index) {
-    if (!name) return ls_text_fail(t, line->number, "%s takes the name of an earlier layer", what);
+    if (!name) return ls_text_fail(t, line->number, "%s needs the name of an earlier layer", what);
     *index = find_name(t, name);
     return *index != LS_TEXT_NOTHING
                ? LS_OK
-               : ls_text_fail(t, line->number, "%s %s: no layer before it is called %s", what, name, name);
+               : ls_text_fail(t, line->number, "%s %s: no earlier layer is called %s", what, name, name);
 }
 
 static ls_status take_name(const struct ls_text *t, struct ls_text_line *line, const char *name) {
     if (!name || !is_name(name) || strlen(name) >= sizeof line->name)
         return ls_text_fail(t, line->number,
-                            "name takes letters, digits, _ and . (at most %zu, a letter or _ first; not `input`)%s%s",
+                            "name needs letters, digits, _ and . (at most %zu, a letter or _ first; not `input`)%s%s",
                             sizeof line->name - 1, name ? ", not " : "", name ? name : "");
-    if (find_name(t, name) != LS_TEXT_NOTHING) return ls_text_fail(t, line->number, "a second layer called %s", name);
+    if (find_name(t, name) != LS_TEXT_NOTHING) return ls_text_fail(t, line->number, "two layers are called %s", name);
     snprintf(line->name, sizeof line->name, "%s", name);
     return LS_OK;
 }
 
-/* What stands behind the layer's word and argument, two words each. */
+/* Parses what follows the layer's word and argument, in pairs of words. */
 static ls_status parse_option(const struct ls_text *t, struct ls_text_line *line, const char *word, const char *value) {
     bool conv = line->word == LS_WORD_CONV;
     if (strcmp(word, "name") == 0) return take_name(t, line, value);
@@ -138,16 +140,16 @@ static ls_status parse_option(const struct ls_text *t, struct ls_text_line *line
         return parse_number(t, line->number, word, value, 0, MOST_STEP, &line->padding);
     if ((conv || line->word == LS_WORD_LINEAR) && strcmp(word, "bias") == 0) {
         line->no_bias = value && strcmp(value, "none") == 0;
-        return line->no_bias ? LS_OK : ls_text_fail(t, line->number, "bias takes `none`");
+        return line->no_bias ? LS_OK : ls_text_fail(t, line->number, "bias takes only `none`");
     }
-    return ls_text_fail(t, line->number, "%s does not take `%s`; it takes %sname NAME and from NAME",
+    return ls_text_fail(t, line->number, "%s does not take `%s`; expected %sname NAME or from NAME",
                         ls_text_words[line->word], word,
                         conv                           ? "kernel K, stride S, padding P, bias none, "
                         : line->word == LS_WORD_LINEAR ? "bias none, "
                                                        : "");
 }
 
-/* The word behind the layer's. Returns whether it takes one: *takes. */
+/* Parses the word after the layer's. Sets *takes to whether the layer takes one. */
 static ls_status parse_argument(const struct ls_text *t, struct ls_text_line *line, const char *word, bool *takes) {
     *takes = true;
     switch (line->word) {
@@ -157,7 +159,8 @@ static ls_status parse_argument(const struct ls_text *t, struct ls_text_line *li
         line->takes_classes = word && strcmp(word, "classes") == 0;
         return line->takes_classes ? LS_OK : parse_number(t, line->number, "linear", word, 1, MOST_UNITS, &line->units);
     case LS_WORD_AVGPOOL:
-        return word && strcmp(word, "global") == 0 ? LS_OK : ls_text_fail(t, line->number, "avgpool takes `global`");
+        return word && strcmp(word, "global") == 0 ? LS_OK
+                                                   : ls_text_fail(t, line->number, "avgpool takes only `global`");
     case LS_WORD_ADD: return refer(t, line, "add", word, &line->adds);
     default: *takes = false; return LS_OK;
     }
@@ -169,15 +172,16 @@ static ls_status find_word(const struct ls_text *t, int number, const char *word
         if (strcmp(word, ls_text_words[w]) == 0) return LS_OK;
     }
     return ls_text_fail(t, number,
-                        "%s is no layer; there are conv, batchnorm, relu, maxpool, avgpool, flatten, linear and add "
-                        "(and input and loss in front of them)",
+                        "unknown layer %s; expected conv, batchnorm, relu, maxpool, avgpool, flatten, linear or add "
+                        "(and input and loss before them)",
                         word);
 }
 
 static ls_status parse_layer(struct ls_text *t, int number, const struct words *words) {
     struct ls_text_line line = {
         .number = number, .stride = 1, .reads = t->count - 1, .adds = LS_TEXT_NOTHING, .last_reader = LS_TEXT_NOTHING};
-    if (t->count == MOST_LAYERS) return ls_text_fail(t, number, "more than %d layers", MOST_LAYERS);
+    if (t->count == MOST_LAYERS)
+        return ls_text_fail(t, number, "a network cannot have more than %d layers", MOST_LAYERS);
     ls_status status = find_word(t, number, words->list[0], &line.word);
     if (status != LS_OK) return status;
     snprintf(line.name, sizeof line.name, "%d", t->count);
@@ -197,18 +201,18 @@ static ls_status parse_head(struct ls_text *t, int number, const struct words *w
     *is_head = input || strcmp(word, "loss") == 0;
     if (!*is_head) return LS_OK;
     if (t->count > 0 || words->count > 2)
-        return ls_text_fail(t, number, "%s stands in front of the layers, with one word behind it", word);
+        return ls_text_fail(t, number, "%s must precede the layers, with one word after it", word);
     if (input) {
         t->takes_input = strcmp(value, "data") == 0;
         return t->takes_input || ls_text_parse_shape(value, NULL, &t->input)
                    ? LS_OK
                    : ls_text_fail(t, number,
-                                  "input takes CHANNELSxHEIGHTxWIDTH, as in 3x32x32, or a number of features, or data");
+                                  "input needs CHANNELSxHEIGHTxWIDTH, as in 3x32x32, a number of features, or data");
     }
     t->loss = strcmp(value, "squared_error") == 0 ? LS_LOSS_SQUARED_ERROR : LS_LOSS_CROSS_ENTROPY;
     return t->loss == LS_LOSS_SQUARED_ERROR || strcmp(value, "cross_entropy") == 0
                ? LS_OK
-               : ls_text_fail(t, number, "loss takes cross_entropy or squared_error");
+               : ls_text_fail(t, number, "loss must be cross_entropy or squared_error");
 }
 
 /* --- the text -------------------------------------------------------------------------------------------------------- */
@@ -217,7 +221,7 @@ ls_status ls_text_parse(struct ls_text *t, const char *source, ls_status wrong, 
     *t = (struct ls_text){.wrong = wrong, .takes_input = true, .loss = LS_LOSS_CROSS_ENTROPY};
     snprintf(t->source, sizeof t->source, "%s", source);
     t->lines = calloc(MOST_LAYERS, sizeof *t->lines);
-    if (!t->lines) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
+    if (!t->lines) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network's text");
     ls_status status = LS_OK;
     int number = 1;
     for (const char *at = text, *end = text + nbytes; status == LS_OK && at < end; number++) {

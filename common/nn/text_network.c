@@ -1,19 +1,20 @@
-/* text_network — the network that a text's lines make.
- *   idea  : a line is a layer; but a ReLU behind a linear layer, batch norm or addition whose value nobody else reads is done by
- *           that layer (.relu), with the same bits. What follows from the graph is worked out here: blocks, and which layers
- *           tensor parallelism cuts
- *   blocks: a block begins where one value alone goes on, at a convolution, at flatten or a linear layer, or where a branch
- *           begins, if the block before it has weights: so a residual block is a block, and so is a layer of a perceptron
- *   pairs : two convolutions, or two linear layers, of a chain with nothing but batch norm, ReLUs of theirs, and pools between
+/* text_network — builds a network from a text's lines.
+ *   idea  : a line is a layer; but a ReLU after a linear layer, batch norm or addition whose value has no other reader
+ *           is fused into that layer (.relu), with the same bits. This file derives from the graph: blocks, and the
+ *           layers that tensor parallelism cuts
+ *   blocks: a block begins where only one value is needed from before, at a convolution, at flatten or a linear layer,
+ *           or where a branch begins, if the block before it has weights: so a residual block is a block, and so is a
+ *           layer of a perceptron
+ *   pairs : two convolutions, or two linear layers, of a chain with only batch norm, their ReLUs, and pools between
  *           them: the first is cut by its outputs, the second by its inputs
- *   cost  : linear in the lines, but for names
- *   fails : sizes that do not fit are named with source, line, layer, and both sizes */
+ *   cost  : linear in the lines, except for names
+ *   fails : sizes that do not match are named with source, line, layer, and both sizes */
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/nn/text_internal.h"
 
-/* --- who reads what -------------------------------------------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------------------------------------------------ */
 
 static bool is_weighted(const struct ls_text_line *line) {
     return line->word == LS_WORD_CONV || line->word == LS_WORD_LINEAR;
@@ -25,7 +26,7 @@ static void note_reader(struct ls_text *t, int reader, int value) {
     t->lines[value].last_reader = reader;
 }
 
-/* Whether line i continues a chain: it alone reads the line before it. */
+/* Whether line i continues a chain: it is the only reader of the line before it. */
 static bool continues(const struct ls_text *t, int i) {
     return i > 0 && t->lines[i].reads == i - 1 && t->lines[i].adds == LS_TEXT_NOTHING && t->lines[i - 1].readers == 1;
 }
@@ -47,7 +48,7 @@ static void find_readers(struct ls_text *t) {
 
 static void find_blocks(struct ls_text *t) {
     bool has_weights = false;
-    int furthest = LS_TEXT_NOTHING; /* the last line that reads the input, or a value in front of the line before */
+    int furthest = LS_TEXT_NOTHING; /* the last line that reads the input, or a value older than the line before */
     for (int i = 0; i < t->count; i++)
         if (t->lines[i].reads == LS_TEXT_INPUT || t->lines[i].adds == LS_TEXT_INPUT) furthest = i;
     for (int i = 0; i < t->count; i++) {
@@ -62,7 +63,7 @@ static void find_blocks(struct ls_text *t) {
     }
 }
 
-/* The line that line i can be paired with; 0: there is none. */
+/* The line that line i can be paired with; 0 if there is none. */
 static int find_partner(const struct ls_text *t, int i) {
     const struct ls_text_line *first = &t->lines[i];
     for (int j = i + 1; j < t->count && continues(t, j); j++) {
@@ -103,21 +104,21 @@ static ls_status check_conv(const struct ls_text *t, const struct ls_text_line *
     uint64_t pixels =
         (uint64_t)((height - line->kernel) / line->stride + 1) * (uint64_t)((width - line->kernel) / line->stride + 1);
     if (units * pixels > INT32_MAX || units * area > INT32_MAX / (uint64_t)in.channels)
-        return ls_text_fail(t, line->number, "conv %d: more than 2^31 values of a sample, or weights", line->units);
+        return ls_text_fail(t, line->number, "conv %d has more than 2^31 values per sample, or weights", line->units);
     return LS_OK;
 }
 
-/* What goes into a layer is what its word takes. */
+/* Checks that the layer accepts its input's shape. */
 static ls_status check_sizes(const struct ls_text *t, const struct ls_text_line *line, struct ls_text_value in) {
     char a[LS_TEXT_SHAPE_NBYTES], b[LS_TEXT_SHAPE_NBYTES];
     const char *word = ls_text_words[line->word], *shape = ls_text_shape(in, a);
     bool image = line->word == LS_WORD_CONV || line->word == LS_WORD_MAXPOOL || line->word == LS_WORD_AVGPOOL;
     if (image && in.is_flat)
-        return ls_text_fail(t, line->number, "%s: it takes an image, and gets %s features", word, shape);
+        return ls_text_fail(t, line->number, "%s needs an image, but gets %s features", word, shape);
     if (line->word == LS_WORD_LINEAR && !in.is_flat)
-        return ls_text_fail(t, line->number, "linear: it takes features, and gets %s: put flatten before it", shape);
+        return ls_text_fail(t, line->number, "linear needs features, but gets %s: put flatten before it", shape);
     if (line->word == LS_WORD_LINEAR && (uint64_t)line->units * (uint64_t)in.shape.channels > MOST_WEIGHTS)
-        return ls_text_fail(t, line->number, "linear: more than 2^48 weights from %s to %d", shape, line->units);
+        return ls_text_fail(t, line->number, "linear has more than 2^48 weights from %s to %d", shape, line->units);
     if (line->word == LS_WORD_CONV) return check_conv(t, line, in.shape);
     int smallest = in.shape.height < in.shape.width ? in.shape.height : in.shape.width;
     if (line->word == LS_WORD_MAXPOOL && line->kernel > smallest)
@@ -168,8 +169,8 @@ static ls_status add_line(struct ls_text *t, ls_network *network, int i) {
     struct ls_text_value in = value_at(t, line->reads);
     if (line->takes_classes) line->units = t->classes;
     if (line->takes_classes && t->classes == 0)
-        return ls_fail(LS_ERR_USAGE, "%s:%d: the number of classes is the data's, which are not known: give %s:%s,10",
-                       t->source, line->number, t->source, "3x32x32");
+        return ls_fail(LS_ERR_USAGE, "%s:%d: the number of classes is not known without data: give %s:%s,10", t->source,
+                       line->number, t->source, "3x32x32");
     ls_status status = check_sizes(t, line, in);
     if (status == LS_OK && !line->is_taken_along) status = add_layer(t, network, i);
     if (status != LS_OK) return status;
@@ -181,7 +182,7 @@ static ls_status add_line(struct ls_text *t, ls_network *network, int i) {
 
 ls_status ls_text_build(struct ls_text *t, ls_network *network) {
     if (t->takes_input && t->input.shape.channels == 0)
-        return ls_fail(LS_ERR_USAGE, "%s takes its input's shape from the data, which have none: give %s:3x32x32,10",
+        return ls_fail(LS_ERR_USAGE, "%s takes its input's shape from the data, which has none: give %s:3x32x32,10",
                        t->source, t->source);
     network->input = t->input.shape;
     network->loss = t->loss;
@@ -193,7 +194,7 @@ ls_status ls_text_build(struct ls_text *t, ls_network *network) {
     const struct ls_text_line *last = &t->lines[t->count - 1];
     char shape[LS_TEXT_SHAPE_NBYTES];
     if (status == LS_OK && !last->value.is_flat)
-        status = ls_text_fail(t, last->number, "the last layer makes %s; the loss takes features: end with flatten",
+        status = ls_text_fail(t, last->number, "the last layer makes %s, but the loss needs features: end with flatten",
                               ls_text_shape(last->value, shape));
     return status;
 }

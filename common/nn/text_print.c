@@ -1,9 +1,9 @@
-/* text_print — a network's text with its sizes worked out, and the same network as a PyTorch program.
- *   text   : what is read and what is printed are the same text; sizes of the data are filled in, and behind each line stand the
- *            shape of its output and the number of its parameters, as a comment
- *   PyTorch: a chain becomes an nn.Sequential, anything else a module whose forward is written out. Modules are made in the
- *            order of the lines, so that after torch.manual_seed(seed) their weights are lockstep's for --seed. A name with
- *            dots is a path of modules, so that the state dict has the text's names */
+/* text_print — prints a network's text with all sizes filled in, and the same network as a PyTorch program.
+ *   text   : the output can be read back; sizes of the data are filled in, and a comment after each line has the
+ *            shape of its output and the number of its parameters
+ *   PyTorch: a chain becomes an nn.Sequential, anything else a module with a forward method. Modules are created in the
+ *            order of the lines, so that after torch.manual_seed(seed) their weights are lockstep's for --seed. A name
+ *            with dots is a path of modules, so that the state dict has the text's names */
 #include <string.h>
 
 #include "common/base/log.h"
@@ -22,7 +22,7 @@ static const char *name_of(const struct ls_text *t, int line) {
     return line == LS_TEXT_INPUT ? "input" : t->lines[line].name;
 }
 
-/* The line's words, without the comment behind them. */
+/* Writes the line's words, without its comment. */
 static void write_words(const struct ls_text *t, int i, char *text, size_t capacity) {
     const struct ls_text_line *line = &t->lines[i];
     char options[96] = "", from[48] = "", name[48] = "";
@@ -150,7 +150,8 @@ static void print(FILE *out, const struct ls_text *t, const ls_network *network,
 ls_status ls_network_print(FILE *out, const char *description, ls_network_form form) {
     struct ls_text t;
     if (ls_gpt_is_named(description))
-        return ls_fail(LS_ERR_USAGE, "%s is no text: there are no words for embeddings and attention", description);
+        return ls_fail(LS_ERR_USAGE, "%s cannot be printed as a text: embeddings and attention have no words",
+                       description);
     ls_network *network = ls_network_begin((struct ls_shape){0}, LS_LOSS_CROSS_ENTROPY);
     if (!network) return LS_ERR_NO_MEMORY;
     ls_status status = ls_text_open(&t, description);

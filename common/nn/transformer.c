@@ -1,5 +1,5 @@
-/* transformer — the kinds of layers that a text's network has beside linear ones: embedding, layer norm and attention. A
- * sample is a sequence of `rows` positions, each a row. */
+/* transformer — the layers of transformers that are not linear: embedding, layer norm and attention. A sample is a
+ * sequence of `rows` positions, each a row. */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 
@@ -110,13 +110,14 @@ static ls_status attention_plan(ls_layer *layer) {
     int inputs = (int)ls_shape_row_count(layer->in), channels = inputs / 3, heads = layer->heads;
     if (inputs % 3 != 0 || heads < 1 || channels % heads != 0 || channels / heads > LS_ATTENTION_MAX_HEAD)
         return ls_fail(LS_ERR_INVALID,
-                       "%s: rows of %d are not q, k and v of %d heads, each of up to %d channels as many as another",
+                       "%s: rows of %d do not fit q, k and v of %d heads; expected the same number of channels for "
+                       "each, at most %d",
                        layer->name, inputs, heads, LS_ATTENTION_MAX_HEAD);
     layer->out = (struct ls_shape){channels, 1, 1, .rows = layer->in.rows};
     return LS_OK;
 }
 
-/* Scores and sums of values, each of half the square of the positions. */
+/* Scores, and sums of values: each half of the square of the positions. */
 static double attention_products(const ls_layer *layer) {
     double rows = (double)ls_shape_rows(layer->out);
     return rows * rows * layer->out.channels;

@@ -1,7 +1,7 @@
-/* value_rules — what a value is behind each layer, on the ranks that share a network.
- *   idea  : labels go through the layers as values do. A rule knows a layer by what it computes and by how its weights are cut,
- *           and nothing of what tensor_parallel.c has meant to lay between two layers; so where something is missing there, or
- *           is in another's place, a label does not fit
+/* value_rules — derives the label of each layer's output (--debug-values) on the ranks of a network.
+ *   idea  : labels propagate through the layers as values do. A rule depends only on the layer's operation and on how
+ *           its weights are cut, and not on the layers that tensor_parallel.c inserts; so if one of those is missing or
+ *           misplaced, a label does not match
  *
  *               layer                                  input         output        gradient of the input    of the weight
  *               product, weight cut by outputs         replicated    split         partial                  split
@@ -9,11 +9,11 @@
  *               embedding, vocabulary cut              replicated    partial       -                        split
  *               all others, product with a whole weight              as the input  as that of the output    see below
  *
- *           A whole weight of a layer that has split values sees this rank's rows only: its gradient is partial. f, g, gather
- *           and scatter leave what their collective has made. A bias must not be added to what is partial
+ *           A whole weight of a layer that has split values sees this rank's rows only: its gradient is partial. f, g,
+ *           gather and scatter have the label that their collective sets. A bias must not be added to a partial value
  *   data  : activations are varying on the data axis, gradients of parameters partial
  *   order : labels are set while operations are enqueued, in their order
- *   fails : kinds of layers that are not known here hand labels on */
+ *   fails : kinds of layers that are unknown here pass labels on */
 #include "common/nn/value_rules.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static bool is_product(const ls_layer *layer) {
            layer->kind == &ls_conv2d_part;
 }
 
-/* Whose collective says what comes out: forward, and backward. */
+/* Whether the layer's collective determines the label: in forward, and in backward. */
 static bool meets_forward(const ls_layer *layer) {
     return layer->kind == &ls_tensor_g || layer->kind == &ls_sequence_gather || layer->kind == &ls_sequence_scatter;
 }
@@ -33,14 +33,14 @@ static bool meets_backward(const ls_layer *layer) {
     return layer->kind == &ls_tensor_f || layer->kind == &ls_sequence_gather || layer->kind == &ls_sequence_scatter;
 }
 
-/* The axis along which the layer's p-th parameter is cut; LS_UNCUT. */
+/* The axis along which the layer's p-th parameter is cut, or LS_UNCUT. */
 static int cut_axis(const ls_network *network, const ls_layer *layer, size_t p) {
     const struct ls_cut *cut =
         network->cuts && p < layer->parameter_count ? &network->cuts[layer->parameter_numbers[p]] : NULL;
     return ls_cut_is_cut(cut) ? cut->axis : LS_UNCUT;
 }
 
-/* What a layer makes as the network describes it: of what another stage has sent, or memory that has no label. */
+/* The label of a layer's output by the network's description: for data from another stage, or unlabelled memory. */
 static ls_value described(const ls_network *network, int l) {
     if (l == LS_NETWORK_INPUT) return LS_REPLICATED;
     const ls_layer *layer = &network->layers[l];
@@ -67,7 +67,7 @@ static size_t output_nbytes(const ls_frame *frame, size_t l) {
 
 /* --- before ------------------------------------------------------------------------------------------------------------ */
 
-/* On the data axis they are what the last gather, or the update, has made of their memory. */
+/* On the data axis their label is the one that the last gather, or the update, has set. */
 static void label_parameters(const ls_frame *frame, const ls_parameters *parameters, const ls_layer *layer) {
     for (size_t p = 0; p < layer->parameter_count; p++) {
         const struct ls_tensor *tensor = &parameters->tensors[layer->parameter_numbers[p]];
@@ -102,6 +102,8 @@ static const char *input_name(const ls_frame *frame, const ls_layer *layer, int 
     return layer->inputs[i] == LS_NETWORK_INPUT ? "the network's input" : frame->network->layers[layer->inputs[i]].name;
 }
 
+/* A product of an input with label `in`: the first three rows of the table above. Fails (need) unless the input of a
+ * cut weight has the table's label. */
 static ls_value product(const ls_frame *frame, const ls_layer *layer, ls_value in) {
     int axis = cut_axis(frame->network, layer, 0);
     if (axis == LS_UNCUT) return in;
@@ -122,7 +124,7 @@ static ls_value output_value(const ls_frame *frame, const ls_layer *layer, const
     return in;
 }
 
-/* Running statistics: of this rank's samples, or of those of all that normalise together. */
+/* Running statistics: of this rank's samples, or of those of all ranks of a synchronised batch norm. */
 static void label_buffers(const ls_frame *frame, const ls_layer *layer, const struct ls_pass *pass) {
     const ls_network *network = frame->network;
     for (size_t b = 0; b < layer->buffer_count && pass->buffers[b]; b++) {
@@ -147,11 +149,13 @@ void ls_value_rules_forward(const ls_frame *frame, size_t l, const struct ls_pas
 
 /* --- backward ---------------------------------------------------------------------------------------------------------- */
 
-/* Of the p-th parameter, from what comes in and what the gradient of the output is. */
+/* The label of the p-th parameter's gradient; the output's gradient has label `dy`. If a rank has rows of its own, a
+ * weight that is not cut gets a term; a product's weight also if the input is split. A layer norm of own rows reduces
+ * its sums itself: the gradient has their label. The same holds for scatter's bias, from the gathered dx. */
 static ls_value parameter_value(const ls_frame *frame, const ls_layer *layer, size_t p, const struct ls_pass *pass,
                                 ls_value dy) {
     if (cut_axis(frame->network, layer, p) != LS_UNCUT) return LS_SPLIT;
-    if (layer->kind == &ls_layernorm_part) /* its sums over rows, which then are added to the gradients */
+    if (layer->kind == &ls_layernorm_part) /* its sums over rows, which are then added to the gradients */
         return found_at((const char *)pass->saved + pass->batch * layer->saved_nbytes_per_sample, LS_PARTIAL);
     if (layer->kind == &ls_sequence_scatter) return found_at(pass->dx[0], LS_REPLICATED);
     bool rows = dy == LS_SPLIT || (p == 0 && is_product(layer) && input_of(frame, layer, 0, pass) == LS_SPLIT);
@@ -175,7 +179,7 @@ static ls_value input_gradient(const ls_frame *frame, const ls_layer *layer, con
     return axis == LS_UNCUT ? dy : axis == 0 ? LS_PARTIAL : LS_SPLIT;
 }
 
-/* Where others have written, only the same can be added. */
+/* A gradient can be added only to one with the same label. */
 static void label_input(const ls_frame *frame, size_t l, int i, void *to, ls_value value) {
     const ls_layer *layer = &frame->network->layers[l];
     const char *name = input_name(frame, layer, i);

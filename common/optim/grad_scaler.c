@@ -1,5 +1,5 @@
-/* grad_scaler — the loss scale: its options, its memory on the device, and its state as checkpoints have it. The rule by
- * which it grows and shrinks runs on the device: ls_weigh_gradients and ls_update_scale (kernels/kernels.h). */
+/* grad_scaler — loss scaling: options, device memory, and the state in checkpoints. The rule by which the scale grows
+ * and shrinks runs on the device: ls_weigh_gradients and ls_update_scale (kernels/kernels.h). */
 #include "common/optim/grad_scaler.h"
 
 #include <float.h>
@@ -23,17 +23,18 @@ ls_status ls_grad_scaler_check(const ls_grad_scaler_options *o) {
     if (!o->enabled) return LS_OK;
     if (!(o->init_scale >= (double)FLT_MIN && o->init_scale <= (double)FLT_MAX)) {
         return ls_fail(LS_ERR_USAGE,
-                       "the initial scale of the loss is %g (--init-scale); it must be a positive fp32 number",
+                       "the initial scale of the loss is %g (--init-scale); expected a positive fp32 number",
                        o->init_scale);
     }
     if (!(o->growth_factor > 1 && o->growth_factor <= (double)FLT_MAX)) {
-        return ls_fail(LS_ERR_USAGE, "the scale's growth factor is %g; it must be above 1", o->growth_factor);
+        return ls_fail(LS_ERR_USAGE, "the scale's growth factor is %g; expected more than 1", o->growth_factor);
     }
     if (!(o->backoff_factor > 0 && o->backoff_factor < 1)) {
-        return ls_fail(LS_ERR_USAGE, "the scale's backoff factor is %g; it must be between 0 and 1", o->backoff_factor);
+        return ls_fail(LS_ERR_USAGE, "the scale's backoff factor is %g; expected a number between 0 and 1",
+                       o->backoff_factor);
     }
     if (o->growth_interval < 1) {
-        return ls_fail(LS_ERR_USAGE, "the scale's growth interval is %d; it must be at least 1", o->growth_interval);
+        return ls_fail(LS_ERR_USAGE, "the scale's growth interval is %d; expected at least 1", o->growth_interval);
     }
     return LS_OK;
 }
@@ -43,7 +44,7 @@ ls_status ls_grad_scaler_create(ls_grad_scaler **out, ls_device *device, const l
     ls_status status = ls_grad_scaler_check(o);
     if (status != LS_OK || !o->enabled) return status;
     ls_grad_scaler *scaler = calloc(1, sizeof *scaler);
-    if (!scaler) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the loss scaler");
+    if (!scaler) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the loss scaler");
     scaler->device = device;
     scaler->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     scaler->rule = (struct ls_scaler_rule){o->growth_factor, o->backoff_factor, o->growth_interval};
@@ -72,7 +73,7 @@ ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_sta
 
 ls_status ls_grad_scaler_write(ls_grad_scaler *scaler, const struct ls_scaler_state *state) {
     struct ls_scaler_state taken = *state;
-    /* ls_update_scale looks for equality with the interval: a tracker beyond it would never let the scale grow */
+    /* ls_update_scale tests for equality with the interval: with a larger tracker the scale would never grow */
     if (taken.growth_tracker >= scaler->rule.growth_interval) taken.growth_tracker = scaler->rule.growth_interval - 1;
     return ls_copy_now(scaler->compute, scaler->state, &taken, sizeof taken);
 }

@@ -1,25 +1,27 @@
-/* offload — ZeRO-Offload: the optimizer's state lies in the host's memory, and the host computes the update.
- *   idea  : of all that a device holds the moments are read least often, once a step. So they move to the host, which has
- *           more memory, and the update follows them, since 4 bytes a parameter down (gradients) and 4 up (values) are
- *           less than its 16 or 28. The host keeps a copy of the values, so that these need not come down
- *   order : what decides about the update stays on the device: norm, loss scale, found_inf, step count. Its state comes
- *           down in front of the gradients. The host runs the operations of CPU devices, whose bits all devices give, so
- *           weights are those of a run without offload
- *   tiles : ranges lie one behind the other and are cut into tiles, of many small ranges or a part of a large one. The host
- *           updates a tile while the gradients of the next LS_TILES_AHEAD travel down, and the values of earlier ones up
+/* offload — ZeRO-Offload: the optimizer's state is in host memory, and the host computes the update.
+ *   idea  : of all data on a device, the moments are read least often, once a step. So they move to the host, which has
+ *           more memory, and the host computes the update: copying 4 bytes a parameter to the host (gradients) and 4
+ *           back (values) is less than its 16 or 28. The host keeps a copy of the values, so that these are not copied
+ *           to it
+ *   order : the data that decides about the update stays on the device: norm, loss scale, found_inf, step count. It is
+ *           copied to the host before the gradients. The host runs the operations of CPU devices, whose bits all
+ *           devices give, so the weights are those of a run without offload
+ *   tiles : the ranges are concatenated and cut into tiles, of many small ranges or a part of a large one. While the
+ *           host updates a tile, the gradients of the next LS_TILES_AHEAD are copied to it, and the values of earlier
+ *           ones back
  *
  *             compute | backward, weigh, begin |                                  | next forward
  *             copy    |                        | g0  g1  g2  g3  g4  g5 ...
  *             host    |                        |    u0  u1  u2  u3  u4  u5 ...
  *             comm    |                        |        v0  v1  v2  v3  v4  v5 -->|
  *
- *   waits : the copy stream for the gradients; the host for each tile, so that all gradients may be overwritten when an update
- *           returns; the compute stream for the last values. The host writes a tile's values again only after the next
- *           step's gradients have arrived, which come behind the copy of the values before
- *   cost  : on the device 0 bytes a parameter in place of 4 (momentum) or 8 (Adam); on the host 8 or 12, and LS_TILES_AHEAD
- *           tiles. One thread computes, and the device waits for it: as a rule slower than the device's own update, by
- *           as much as the host's memory is. It buys memory, not time
- *   fails : out of host memory, when it is created. A copy that fails poisons the device, as elsewhere */
+ *   waits : the copy stream waits for the gradients; the host for each tile, so that all gradients may be overwritten
+ *           when an update returns; the compute stream for the last values. The host overwrites a tile's values only
+ *           after the next step's gradients have arrived, which are copied after those values
+ *   cost  : on the device 0 bytes a parameter in place of 4 (momentum) or 8 (Adam); on the host 8 or 12, and
+ *           LS_TILES_AHEAD tiles. One thread computes, and the device waits for it: usually slower than the device's
+ *           own update, by the ratio of memory bandwidths. It saves memory, not time
+ *   fails : on creation, without enough host memory. A copy that fails poisons the device, as elsewhere */
 #include "common/optim/offload.h"
 
 #include <stdlib.h>
@@ -27,7 +29,7 @@
 
 #include "common/base/log.h"
 
-/* 256 KiB: copies near their full speed, and a gradient that is still in the core's cache when it is used. */
+/* 256 KiB: copies near full speed, and a gradient is still in the core's cache when it is used. */
 #define LS_TILE_FLOATS ((size_t)64 << 10)
 #define LS_TILES_AHEAD 4
 
@@ -36,10 +38,10 @@ struct ls_offload {
     ls_stream *compute, *down, *up;
     ls_update_op_fn update_op;
     const void *rule;
-    /* constant: where each tensor begins among all of them, in floats; in which tensor each tile begins */
+    /* constant: the offset of each tensor among all of them, in floats; the tensor in which each tile begins */
     size_t *begins, *first_of_tile;
     size_t count, floats, tile_count;
-    /* host memory, page-locked where the device is a GPU */
+    /* host memory, pinned if the device is a GPU */
     float *values, *moments[2], *staging; /* staging: gradients, LS_TILES_AHEAD tiles */
     struct ls_update_state *states;       /* room for one of each tensor */
     bool has_values;
@@ -47,13 +49,13 @@ struct ls_offload {
     ls_offload_report report;
 };
 
-/* Elements of a tensor that lie in a tile. */
+/* The elements of a tensor that a tile contains. */
 struct piece {
     size_t tensor, first, count;
     size_t at; /* among all floats */
 };
 
-/* The next piece of the tile, beginning with tensor `from`; false: there is none. */
+/* The next piece of the tile, beginning with tensor `from`; false if there is none. */
 static bool next_piece(const ls_offload *o, const struct ls_update_tensor *list, size_t tile, size_t from,
                        struct piece *piece) {
     size_t begin = tile * LS_TILE_FLOATS, end = begin + LS_TILE_FLOATS;
@@ -99,7 +101,7 @@ static ls_status update_tile(ls_offload *o, const struct ls_update_tensor *list,
     return LS_OK;
 }
 
-/* Once in a run: all values, whether their tensors are left out in this update or not. */
+/* Once in a run: copies all values, including those of tensors that this update skips. */
 static void take_values(ls_offload *o, const struct ls_update_tensor *list) {
     for (size_t t = 0; t < o->count && !o->has_values; t++)
         ls_copy(o->down, o->values + o->begins[t], list[t].parameter, list[t].count * sizeof(float));
@@ -121,7 +123,7 @@ ls_status ls_offload_update(ls_offload *o, const struct ls_update_tensor *list, 
     for (size_t tile = 0; tile < sent; tile++) {
         ls_status status = ls_event_synchronize(o->arrived[tile % LS_TILES_AHEAD]);
         if (status != LS_OK || ls_device_status(o->device) != LS_OK) return status;
-        if (is_left_out(o)) continue; /* no more is sent, and what is on its way is waited for */
+        if (is_left_out(o)) continue; /* no more copies begin; pending ones are waited for */
         status = update_tile(o, list, state_count, tile, skip);
         if (status != LS_OK) return status;
         if (sent < o->tile_count) send_down(o, list, sent++, skip);
@@ -133,14 +135,14 @@ ls_status ls_offload_update(ls_offload *o, const struct ls_update_tensor *list, 
 
 /* --- life ------------------------------------------------------------------------------------------------------------- */
 
-/* Zeros, in pages of their own, since they are page-locked; NULL: no memory. */
+/* Zeros, in separate pages, since they are pinned; NULL: out of memory. */
 static void *alloc_host(ls_offload *o, size_t nbytes) {
     const size_t page = 4096;
     size_t rounded = (nbytes / page + 1) * page;
     void *memory = rounded > nbytes ? aligned_alloc(page, rounded) : NULL;
     if (!memory) return NULL;
     memset(memory, 0, rounded);
-    (void)ls_device_pin_host(o->device, memory, nbytes); /* else copies are slower */
+    (void)ls_device_pin_host(o->device, memory, nbytes); /* if this fails, copies are slower */
     o->report.host_nbytes += nbytes;
     return memory;
 }
@@ -160,7 +162,8 @@ static ls_status lay_out(ls_offload *o, const struct ls_update_tensor *list) {
     }
     o->tile_count = (o->floats + LS_TILE_FLOATS - 1) / LS_TILE_FLOATS;
     o->first_of_tile = calloc(o->tile_count + 1, sizeof *o->first_of_tile);
-    if (!o->begins || !o->first_of_tile) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an offloaded optimizer");
+    if (!o->begins || !o->first_of_tile)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an offloaded optimizer");
     for (size_t tile = 0, t = 0; tile < o->tile_count; tile++) {
         while (t + 1 < o->count && o->begins[t + 1] <= tile * LS_TILE_FLOATS) t++;
         o->first_of_tile[tile] = t;
@@ -195,7 +198,7 @@ ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn
                             const struct ls_update_tensor *list, size_t count, int moment_count) {
     *out = NULL;
     ls_offload *o = calloc(1, sizeof *o);
-    if (!o) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an offloaded optimizer");
+    if (!o) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an offloaded optimizer");
     o->device = device;
     o->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     o->down = ls_device_stream(device, LS_STREAM_COPY);

@@ -1,5 +1,5 @@
-/* The optimizer's update on the host (ZeRO-Offload): moments and a copy of the values lie in the host's memory, gradients
- * come down to it, new values go up. Used by optimizer.c alone. */
+/* The optimizer's update on the host (ZeRO-Offload): moments and a copy of the values are in host memory; gradients are
+ * copied to the host, new values to the device. Used by optimizer.c only. */
 #ifndef LS_OPTIM_OFFLOAD_H
 #define LS_OPTIM_OFFLOAD_H
 
@@ -8,32 +8,32 @@
 
 typedef struct ls_offload ls_offload;
 
-/* What offloading takes and moves. */
+/* The memory and the traffic of offloading. */
 typedef struct ls_offload_report {
-    size_t host_nbytes;  /* of the host's memory */
-    size_t step_nbytes;  /* that a step of all tensors moves, down and up */
-    size_t moved_nbytes; /* that the last one moved: fewer where the update was left out */
+    size_t host_nbytes;  /* host memory */
+    size_t step_nbytes;  /* moved by a step of all tensors, in both directions */
+    size_t moved_nbytes; /* moved by the last step: less if the update was skipped */
 } ls_offload_report;
 
 /* Returns the operation that updates one tensor by a rule, wherever the memory is. */
 typedef struct ls_op (*ls_update_op_fn)(const void *rule, const struct ls_update_state *state,
                                         const struct ls_update_tensor *tensor);
 
-/* For a list of tensors, of which it needs the counts, with `moment_count` moments each, zeros at first. `rule` is given to
- * update_op, and borrowed until destroy. On failure *out is NULL. */
+/* For a list of tensors, of which only the counts are used, with `moment_count` moments each, initially zeros. `rule`
+ * is passed to update_op, and borrowed until destroy. On failure *out is NULL. */
 ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn update_op, const void *rule,
                             const struct ls_update_tensor *list, size_t count, int moment_count);
 
-/* Host memory: one tensor's behind the other's, aligned as ls_aligned_floats says. NULL: the rule has no such moment. */
+/* Host memory: the tensors' moments, consecutive, aligned to ls_aligned_floats. NULL: the rule has no such moment. */
 float *ls_offload_moment(const ls_offload *offload, int moment);
 
-/* One update of the tensors, except those that `skip` (NULL: none) names: parameter and gradient are memory of the device,
- * as are the states, one for all tensors or one for each, which ls_begin_update has passed on the compute stream. Blocks
- * the host until all gradients are on the host. Later work on the compute stream sees the new values. */
+/* Runs one update of the tensors, except those marked in `skip` (NULL: none). Parameters, gradients and states are
+ * device memory; there is one state for all tensors or one for each, after ls_begin_update on the compute stream.
+ * Blocks the host until all gradients are on the host. Later work on the compute stream sees the new values. */
 ls_status ls_offload_update(ls_offload *offload, const struct ls_update_tensor *list,
                             const struct ls_update_state *states, size_t state_count, const bool *skip);
 
-/* The values on the device have been changed by others: the next update takes them down first. */
+/* Call after other code has changed the values on the device: the next update copies them to the host first. */
 void ls_offload_forget_values(ls_offload *offload);
 
 const ls_offload_report *ls_offload_report_of(const ls_offload *offload);

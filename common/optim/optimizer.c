@@ -1,12 +1,12 @@
 /* optimizer — one update of all ranges.
- *   idea  : a list on the device says where the ranges, their gradients and their states lie. So an update is one
- *           operation however many ranges there are: on a GPU one launch instead of 34 for the model "deep".
- *           Ranges that have been skipped count updates of their own; from then on each is an operation of its own
- *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
- *           finite if and only if they are; a group's ranks add theirs up. It costs one reading of them, 4 bytes an
- *           element. Unscaling and clipping cost nothing more, since the update multiplies by their common factor
- *           (PyTorch reads and writes the gradients twice)
- *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each element; a comparison of the gradients' places, which
+ *   idea  : a list on the device has the addresses of the ranges, their gradients and their states. So an update is one
+ *           operation for any number of ranges: on a GPU one launch instead of 34 for the model "deep". Ranges that
+ *           have been skipped count their updates separately; from then on each is a separate operation
+ *   weigh : clipping and loss scaling need one property of the gradients before the update: their sum of squares, which
+ *           is finite if and only if they are; the ranks of a group add theirs up. It costs one read of the gradients,
+ *           4 bytes an element. Unscaling and clipping cost nothing more, since the update multiplies by their common
+ *           factor (PyTorch reads and writes the gradients twice)
+ *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each element; a comparison of the gradients' addresses, which
  *           DDP changes when it rebuilds its buckets
  *   order : range by range, element by element: nothing is summed, so the bits do not depend on how parameters are cut
  *           into ranges, unless gradients are clipped */
@@ -30,16 +30,16 @@ struct ls_optimizer {
     size_t range_count;
     struct ls_update_state *states; /* device: one for all ranges, or one for each */
     bool own_states;                /* one for each: some ranges have been updated more often than others */
-    float *moments[2];              /* SGD uses none or one, Adam two; one range's behind the other's */
-    ls_offload *offload;            /* has the moments, in host memory; NULL: they lie on the device */
+    float *moments[2];              /* SGD uses none or one, Adam two; the ranges' are concatenated */
+    ls_offload *offload;            /* has the moments, in host memory; NULL: they are on the device */
     /* all ranges as one list; the gradients are those of the last update */
     struct ls_update_tensor *list, *device_list;
     size_t chunk_count, total;
-    struct ls_weighed weighed; /* those of them that count in the norm */
-    bool list_travels;         /* perhaps: it was copied since the stream was waited for */
-    double rate;               /* in the states, once what has been enqueued is done */
-    /* what weighs the gradients */
-    double *square_sum; /* device; NULL: nothing does */
+    struct ls_weighed weighed; /* the ranges that count in the norm */
+    bool list_travels;         /* a copy may be pending since the last wait for the stream */
+    double rate;               /* in the states, once all enqueued work is done */
+    /* the sum of squares, and loss scaling */
+    double *square_sum; /* device; NULL: not needed */
     ls_grad_scaler *scaler;
     struct ls_update_state *records; /* device */
 };
@@ -53,8 +53,8 @@ static float *values_of(const ls_optimizer_range *range) {
     return range->values ? range->values : range->tensor->data + range->first;
 }
 
-/* Writes the ranges into the list, without their gradients. Returns the floats that a moment of all of them takes: each
- * range's are aligned. */
+/* Writes the ranges into the list, without their gradients. Returns the floats of a moment of all ranges, each of which
+ * is aligned. */
 static size_t lay_out(ls_optimizer *optimizer) {
     size_t floats = 0;
     for (size_t r = 0; r < optimizer->range_count; r++) {
@@ -90,9 +90,9 @@ static bool is_listed(const ls_optimizer *optimizer) {
     return true;
 }
 
-/* Enqueues: the list as it is now to the device. Gradients change their places once or twice in a run. */
+/* Enqueues a copy of the list to the device. The addresses of gradients change once or twice in a run. */
 static ls_status list_gradients(ls_optimizer *optimizer) {
-    if (optimizer->list_travels) { /* the host's copy of it must not change on the way */
+    if (optimizer->list_travels) { /* the host's list must not change while it is being copied */
         ls_status status = ls_stream_synchronize(optimizer->compute);
         if (status != LS_OK) return status;
     }
@@ -151,7 +151,8 @@ static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ra
     size_t count = optimizer->range_count, list_nbytes = count * sizeof *optimizer->list;
     optimizer->list = calloc(count + 1, sizeof *optimizer->list);
     optimizer->ranges = calloc(count + 1, sizeof *optimizer->ranges);
-    if (!optimizer->list || !optimizer->ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!optimizer->list || !optimizer->ranges)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     for (size_t r = 0; r < count; r++) optimizer->ranges[r] = ranges[r];
     size_t floats = lay_out(optimizer);
     ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
@@ -175,7 +176,7 @@ ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls
     ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
     ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
-    if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     optimizer->device = device;
     optimizer->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     optimizer->group = group;
@@ -200,7 +201,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     *out = NULL;
     size_t count = ls_model_parameter_count(model);
     ls_optimizer_range *ranges = calloc(count + 1, sizeof *ranges);
-    if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     for (size_t p = 0; p < count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count, NULL, NULL};
@@ -242,7 +243,7 @@ static void update_one(ls_optimizer *optimizer, size_t index) {
     ls_enqueue(optimizer->compute, &op);
 }
 
-/* Gives each range a copy of the state that they have shared. Once in a run. */
+/* Gives each range a copy of the state that they have shared so far. Once in a run. */
 static ls_status separate_states(ls_optimizer *optimizer) {
     size_t count = optimizer->range_count;
     struct ls_update_state *states;
@@ -251,7 +252,7 @@ static ls_status separate_states(ls_optimizer *optimizer) {
     for (size_t r = 0; r < count; r++) {
         ls_copy(optimizer->compute, &states[r], optimizer->states, sizeof *states);
     }
-    status = ls_stream_synchronize(optimizer->compute); /* nothing reads the old state any more */
+    status = ls_stream_synchronize(optimizer->compute); /* so that no enqueued work reads the old state */
     ls_device_free(optimizer->device, optimizer->states);
     optimizer->states = states;
     optimizer->own_states = true;
@@ -283,7 +284,7 @@ static void label_square_sum(const ls_optimizer *optimizer) {
         ls_label_square_sum_of(optimizer->square_sum, optimizer->ranges[r].tensor);
 }
 
-static void weigh(ls_optimizer *optimizer) {
+static void scale_gradients(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
     if (ls_values_on()) label_square_sum(optimizer);
     ls_weighed_sum(&optimizer->weighed, optimizer->compute, optimizer->square_sum);
@@ -313,7 +314,7 @@ ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status == LS_OK && ls_values_on()) status = check_gradients(optimizer);
     if (status != LS_OK) return status;
-    weigh(optimizer);
+    scale_gradients(optimizer);
     status = update(optimizer, skip);
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
     return status;
@@ -325,7 +326,7 @@ void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
     ls_set_learning_rate(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer), rate);
 }
 
-/* --- what others look at, and keep --------------------------------------------------------------------------------- */
+/* --- queries and saved state -------------------------------------------------------------------------------------- */
 
 ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer) { return optimizer->scaler; }
 

@@ -1,11 +1,12 @@
 /* Optimizers over ranges of tensors, such as all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW,
- * by PyTorch's rules (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the device, in category optimizer:
- * so much as the ranges need, one range's behind the other's. Offloaded, the moments lie in the host's memory, and a step waits
- * for the gradients; from the first step until ls_optimizer_write_states nobody else may then change the values.
+ * by PyTorch's rules (docs/pytorch.md#optimizers; kernels.h has the formulas). State is on the device, in category
+ * optimizer, for the ranges only, consecutive. Offloaded, the moments are in host memory, and a step waits for
+ * the gradients; no other code may then change the values between the first step and ls_optimizer_write_states.
  *
- * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
- * new values. A checkpoint brings the parts of the moments together, if range p is one of parameter p and the optimizer has
- * a group, whose ranks have all of it together. Update states are the same on all ranks, if all skip the same parameters. */
+ * Sharded over ranks, an optimizer has only the part of each parameter that its rank updates. The caller, which defined
+ * the parts, gathers the new values. A checkpoint gathers the moments, if range p is a part of parameter p and the
+ * ranks of the optimizer's group together have the whole of it. Update states are the same on all ranks, if all skip
+ * the same parameters. */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H
 
@@ -16,11 +17,11 @@
 
 typedef struct ls_optimizer ls_optimizer;
 
-/* Elements first .. first + count - 1 of a tensor and of its gradient, which may be placed elsewhere between two steps. */
+/* Elements first .. first + count - 1 of a tensor and of its gradient, whose address may change between steps. */
 typedef struct ls_optimizer_range {
     const struct ls_tensor *tensor;
     size_t first, count;
-    /* where these elements lie, for whoever keeps his part only; NULL: in the tensor, and in its gradient */
+    /* the address of these elements, if only this part is kept; NULL: within the tensor and its gradient */
     float *values, *gradient;
 } ls_optimizer_range;
 
@@ -35,9 +36,9 @@ typedef struct ls_optimizer_options {
     double beta1, beta2;  /* Adam, AdamW: in [0, 1) */
     double epsilon;       /* Adam, AdamW */
     double clip_norm;     /* gradients with a larger norm, over all ranges together, are scaled down to it; 0: none */
-    bool measure_norm;    /* take the gradients' norm though nothing needs it but the records */
+    bool measure_norm;    /* compute the gradients' norm even if only the records need it */
     size_t record_count;  /* room for ls_optimizer_record; 0: none */
-    bool offload;         /* the state lies in the host's memory, and the host computes the update: offload.c */
+    bool offload;         /* state is in host memory, and the host computes the update: offload.c */
     ls_grad_scaler_options scaler; /* of the loss, for fp16 */
 } ls_optimizer_options;
 
@@ -48,49 +49,46 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 /* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
 ls_status ls_optimizer_check(const ls_optimizer_options *options);
 
-/* Over all parameters of a model: range p is parameter p. Of a part of a network (common/nn/tensor_parallel.h) the norm is the
- * whole's. */
+/* Over all parameters of a model: range p is parameter p. For a part of a split network (common/nn/tensor_parallel.h)
+ * the norm is that of the whole network. */
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
 
 /* Over ranges in the memory of `device`; there may be none. The list is copied, the tensors are borrowed until destroy.
- * The gradients' norm and whether one is infinite are those of the ranges of all ranks of `group` together (NULL: this
- * process has all), which must not have an element twice. Its collectives run on the compute stream, so the group serves
- * nothing else. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
+ * The gradients' norm and found_inf are computed over the ranges of all ranks of `group` (NULL: this process has all),
+ * which must be disjoint. Its collectives run on the compute stream, so the group must not be used for anything else.
+ * LS_ERR_USAGE for options out of range. On failure *out is NULL. */
 ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
                                  size_t range_count, ls_comm *group, const ls_optimizer_options *options);
 
-/* For the optimizer of a part of a network (common/nn/tensor_parallel.h), whose range p is one of parameter p: the norm, and
- * whether a gradient is infinite, are those of all parts, what they have alike counted once. Of a whole network nothing
- * happens. Before the first step; ls_optimizer_create does it. */
+/* For the optimizer of a part of a split network (common/nn/tensor_parallel.h), whose range p is a part of parameter p:
+ * norm and found_inf are computed over all parts, replicated parameters counted once. A no-op for a network that is not
+ * split. Call before the first step; ls_optimizer_create calls it. */
 ls_status ls_optimizer_share_norm(ls_optimizer *optimizer, const ls_model *model);
 
 /* Enqueues one update of every range from its gradient, on the compute stream of the device: unscale, clip, update, and
- * what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are: what
- * unscaling and clipping multiply them by is one factor, which the update applies as it reads them. If the tensors are a
- * model's, ls_model_parameters_changed is to be called afterwards. Offloaded, the call waits until the gradients have come
- * down.
+ * the loss scaler's update, all decided on the device. The gradients themselves are not modified: unscaling and
+ * clipping are one factor, which the update applies as it reads them. If the tensors are a model's, call
+ * ls_model_parameters_changed afterwards. Offloaded, the call waits until the gradients have been copied to the host.
  *
- * Ranges for which skip[index] is true (NULL: none) are left out, as PyTorch leaves out parameters whose gradient is
- * None: no weight decay, no momentum, no count of the step. From the first such step on each range counts its own
- * updates. */
+ * Ranges with skip[index] true (NULL: none) are skipped, like parameters whose gradient is None in PyTorch: no weight
+ * decay, no momentum, no step count. From the first such step on each range counts its own updates. */
 ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip);
 
 /* The learning rate of the updates that follow; enqueues an operation if it differs from the last one. */
 void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
 
-/* The scaler of the loss, NULL if there is none; and what the loss's gradient is to be multiplied by, memory of the
- * device, NULL without a scaler. */
+/* The loss scaler, or NULL; and the factor for the loss's gradient, in device memory, NULL without a scaler. */
 ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer);
 const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer);
 
-/* Enqueues: the state of the last update (its norm, scale, learning rate and whether it was left out) into record
- * `index`; without room for records a no-op. Reading them makes the host wait; `records` has room for record_count. */
+/* record enqueues a copy of the last update's state (norm, scale, learning rate, found_inf) to record `index`; a no-op
+ * without records. read_records is host-blocking; `records` has room for record_count. */
 void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 
-/* The state of a range, a float for each element, SGD's momentum or Adam's two moments: memory of the device, or offloaded of
- * the host, both in the reach of ls_copy on the device's streams. */
+/* The moments of a range, one float per element (SGD's momentum or Adam's two moments), in device memory or, offloaded,
+ * in host memory; ls_copy on the device's streams accesses both. */
 const ls_optimizer_range *ls_optimizer_range_at(const ls_optimizer *optimizer, size_t range);
 ls_comm *ls_optimizer_group(const ls_optimizer *optimizer);
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);

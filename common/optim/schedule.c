@@ -15,18 +15,17 @@ static bool is_amount(double value) { return isfinite(value) && value >= 0; }
 
 static ls_status check_steps(const ls_schedule *s) {
     if (s->warmup_steps < 0) {
-        return ls_fail(LS_ERR_USAGE, "--warmup-steps %" PRId64 " is below 0", s->warmup_steps);
+        return ls_fail(LS_ERR_USAGE, "--warmup-steps is %" PRId64 "; expected at least 0", s->warmup_steps);
     }
     if (s->total_steps > 0 && s->warmup_steps > s->total_steps) {
         return ls_fail(LS_ERR_USAGE,
-                       "--warmup-steps %" PRId64 " is longer than the run, which has %" PRId64
-                       " steps (--steps, or --epochs)",
+                       "--warmup-steps %" PRId64 " exceeds the run's %" PRId64 " steps (--steps, or --epochs)",
                        s->warmup_steps, s->total_steps);
     }
     if (s->kind != LS_SCHEDULE_COSINE) return LS_OK;
     if (s->total_steps <= 0) {
-        return ls_fail(LS_ERR_USAGE, "--lr-schedule cosine ends with the run, and nobody knows how long a stream is: "
-                                     "give --steps");
+        return ls_fail(LS_ERR_USAGE,
+                       "--lr-schedule cosine needs the length of the run, which a stream does not have: give --steps");
     }
     if (s->warmup_steps == s->total_steps) {
         return ls_fail(LS_ERR_USAGE,
@@ -43,22 +42,23 @@ ls_status ls_schedule_check(const ls_schedule *s) {
         return ls_fail(LS_ERR_USAGE, "the learning rate is %g after --lr-scale; lower --lr or leave out --lr-scale",
                        s->rate);
     }
-    if (!is_amount(s->min_rate)) return ls_fail(LS_ERR_USAGE, "--lr-min %g is no learning rate", s->min_rate);
+    if (!is_amount(s->min_rate))
+        return ls_fail(LS_ERR_USAGE, "--lr-min is %g; expected a finite number from 0", s->min_rate);
     if (s->kind == LS_SCHEDULE_COSINE && s->min_rate > s->rate) {
-        return ls_fail(LS_ERR_USAGE, "--lr-min %g is above the learning rate, %g, which the cosine comes down from",
+        return ls_fail(LS_ERR_USAGE, "--lr-min %g exceeds the learning rate, %g, at which the cosine begins",
                        s->min_rate, s->rate);
     }
     if (!is_amount(s->decay_factor)) {
-        return ls_fail(LS_ERR_USAGE, "--lr-decay %g is no factor of a learning rate", s->decay_factor);
+        return ls_fail(LS_ERR_USAGE, "--lr-decay is %g; expected a finite positive factor", s->decay_factor);
     }
     if (s->decay_epochs < 1) {
-        return ls_fail(LS_ERR_USAGE, "--lr-decay-epochs %" PRId64 " is below 1", s->decay_epochs);
+        return ls_fail(LS_ERR_USAGE, "--lr-decay-epochs is %" PRId64 "; expected at least 1", s->decay_epochs);
     }
     return LS_OK;
 }
 
 double ls_schedule_rate(const ls_schedule *s, int64_t step, int64_t epoch) {
-    /* the part first: at the end it is 1, and the rate exact */
+    /* divide first: at the end the quotient is 1, and the rate exact */
     if (step < s->warmup_steps) return s->rate * ((double)(step + 1) / (double)s->warmup_steps);
     switch (s->kind) {
     case LS_SCHEDULE_CONSTANT: return s->rate;

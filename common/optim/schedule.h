@@ -1,5 +1,5 @@
-/* The learning rate of each step: how it grows with the number of devices, and how it changes in the course of a run.
- * Pure functions of the host; the rate of a step reaches the device by ls_optimizer_set_rate. Any thread. */
+/* The learning rate of each step: its scaling with the number of devices, and its schedule over a run. Pure functions
+ * on the host; ls_optimizer_set_rate passes the rate to the device. Any thread. */
 #ifndef LS_OPTIM_SCHEDULE_H
 #define LS_OPTIM_SCHEDULE_H
 
@@ -17,7 +17,7 @@ typedef struct ls_schedule {
     ls_schedule_kind kind;
     double rate;          /* after warm-up, before any decay; >= 0 */
     int64_t warmup_steps; /* 0: none */
-    int64_t total_steps;  /* of the run, warm-up included; 0: not known. The cosine needs to know it */
+    int64_t total_steps;  /* of the run, warm-up included; 0: not known, which the cosine does not allow */
     double min_rate;      /* cosine: where it ends; >= 0 */
     int64_t decay_epochs; /* step: the rate is multiplied by decay_factor every so many epochs; >= 1 */
     double decay_factor;  /* >= 0 */
@@ -30,12 +30,12 @@ ls_status ls_schedule_check(const ls_schedule *schedule);
 /* The rate of optimizer step `step` (from 0) in epoch `epoch` (from 0):
  *     warm-up   rate * ((step + 1) / warmup_steps), while step < warmup_steps: the last of these steps has the full rate
  *     cosine    min_rate + (rate - min_rate) (1 + cos(pi t / T)) / 2, with t = step - warmup_steps and
- *               T = total_steps - warmup_steps: from the full rate at t = 0 towards min_rate, which a step T, behind
- *               the last, would have
+ *               T = total_steps - warmup_steps: from the full rate at t = 0 towards min_rate, which step T, after the
+ *               last, would have
  *     step      rate decay_factor^floor(epoch / decay_epochs)
  * These are PyTorch's LinearLR (from 1/warmup_steps, over warmup_steps - 1 steps), CosineAnnealingLR (T_max = T) and
- * StepLR in closed form: a rate follows from its step alone, so that a run can go on anywhere. Steps that the loss
- * scaler skips count, as they do where the scheduler steps after each of GradScaler's. `schedule` has passed
+ * StepLR in closed form: a rate depends only on its step, so that a run can resume anywhere. Steps that the loss scaler
+ * skips count, as they do where the scheduler steps after each of GradScaler's. `schedule` has passed
  * ls_schedule_check. */
 double ls_schedule_rate(const ls_schedule *schedule, int64_t step, int64_t epoch);
 

@@ -1,6 +1,6 @@
-/* value_checks — what an update asks of the labels of values.
- *   idea  : a gradient that is still partial moves each rank's weights by its own term of it, and the loss falls nonetheless. So
- *           each gradient is looked at by its name, and the norm as a value like any other
+/* value_checks — checks labels before an update.
+ *   idea  : a gradient that is still partial changes each rank's weights by that rank's term only, and the loss falls
+ *           nonetheless. So each gradient's label is checked, with its name, and the norm's like any other value's
  *   fails : gradients without a label are not checked */
 #include "common/optim/value_checks.h"
 

@@ -1,7 +1,7 @@
-/* weighed — the norm of all gradients where ranks have parts of them: each element counts once, on one of the ranks that have it.
- *   idea  : where something counts elsewhere, the rest has a list of its own, which the same operation adds up
+/* weighed — the norm of all gradients if ranks have parts of them: each element counts on one of its ranks only.
+ *   idea  : if some elements count on other ranks, the rest is a second list, which the same operation adds up
  *   cost  : a second list; an all-reduce of one number in each group
- *   order : range by range in double, then the ranks in rank order; not that of one device */
+ *   order : range by range in double, then the ranks in rank order; not the order of one device */
 #include "common/optim/weighed.h"
 
 #include <stdlib.h>
@@ -12,13 +12,13 @@ ls_status ls_weighed_create(struct ls_weighed *w, ls_device *device, size_t rang
     *w = (struct ls_weighed){.device = device};
     w->elsewhere = calloc(range_count + 1, sizeof *w->elsewhere);
     w->list = calloc(range_count + 1, sizeof *w->list);
-    if (!w->elsewhere || !w->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!w->elsewhere || !w->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     return ls_device_alloc(device, LS_MEMORY_OPTIMIZER, range_count * sizeof *w->list, "list of parameters that count",
                            (void **)&w->device_list);
 }
 
 void ls_weighed_destroy(struct ls_weighed *w) {
-    if (w->device) ls_device_free(w->device, w->device_list); /* else it is the caller's */
+    if (w->device) ls_device_free(w->device, w->device_list); /* otherwise it is the caller's */
     free(w->elsewhere);
     free(w->list);
 }

@@ -1,4 +1,4 @@
-/* What an optimizer's ranges count in the norm of all gradients. Private to common/optim. */
+/* The ranges that count in the norm of all gradients. Private to common/optim. */
 #ifndef LS_OPTIM_WEIGHED_H
 #define LS_OPTIM_WEIGHED_H
 
@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 
 struct ls_weighed {
-    /* set by the caller: the device's list of all ranges, which counts where there is none of its own */
+    /* set by the caller: the device's list of all ranges, used if there is no separate list */
     struct ls_update_tensor *device_list;
     /* from ls_weighed_create */
     bool *elsewhere; /* per range, set by the caller: another rank counts it */
@@ -16,11 +16,13 @@ struct ls_weighed {
     size_t count, chunk_count, total;
 };
 
-/* Gives it a list of its own, and `elsewhere`, all false. On failure, and without it, destroy is to be called all the same. */
+/* Creates a separate list, and `elsewhere`, all false. Call destroy in any case, even after a failure or without
+ * create. */
 ls_status ls_weighed_create(struct ls_weighed *weighed, ls_device *device, size_t range_count);
 void ls_weighed_destroy(struct ls_weighed *weighed);
 
-/* Enqueues: the list as `all` is now, the host's list of all ranges. What the last call has enqueued must be done. */
+/* Enqueues an update of the list from `all`, the host's list of all ranges. The work of the previous call must be
+ * done. */
 void ls_weighed_list(struct ls_weighed *weighed, ls_stream *stream, const struct ls_update_tensor *all,
                      size_t range_count);
 

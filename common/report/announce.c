@@ -1,6 +1,6 @@
-/* announce — the options, in the run's own numbers: a line for each thing that users have been surprised by.
+/* announce — prints the options in the run's own numbers: a line for each fact that has surprised users.
  *   idea  : every number follows from the options, the model and the devices. The bytes are those that the phases'
- *           clocks count afterwards (--summary: bytes_per_step_by_phase), which a test compares
+ *           clocks count later (--summary: bytes_per_step_by_phase); a test compares both
  *   cost  : a few lines on stdout; with loss scaling, one wait for its device */
 #include "common/report/announce.h"
 
@@ -63,7 +63,7 @@ static void announce_rate(FILE *file, const ls_parallel *p, const ls_train_optio
 
 /* --- the samples -------------------------------------------------------------------------------------------------- */
 
-/* All steps of an epoch but the last are full; rank 0 has the most of each. */
+/* All steps of an epoch except the last are full; rank 0 has the most samples in each. */
 static void announce_epoch(FILE *file, const struct ls_run_announcement *a) {
     int64_t steps = ls_batches_per_epoch(a->batches), batch = a->options->batch_size, world = a->parallel->data_size;
     struct ls_batch_indices first, last;
@@ -89,14 +89,14 @@ static void announce_samples(FILE *file, const struct ls_run_announcement *a) {
     } else if (a->batches) {
         announce_epoch(file, a);
     } else {
-        fputs("samples: a stream, of which nobody knows the length", file);
+        fputs("samples: a stream of unknown length", file);
     }
     if (total > 0) fprintf(file, "; %" PRId64 " step%s in all", total, total == 1 ? "" : "s");
     if (a->parallel->step > 0) fprintf(file, ", %" PRIu64 " of them done", a->parallel->step);
     fputc('\n', file);
 }
 
-/* Numbers that follow from the data are shown; the others stand in --help. */
+/* Numbers that follow from the data are shown; --help has the others. */
 static void announce_normalization(FILE *file, const ls_train_options *o) {
     if (o->normalize == LS_NORMALIZE_AUTO) fprintf(file, "normalization: %s\n", o->normalization);
 }
@@ -117,7 +117,7 @@ static void announce_precision(FILE *file, const ls_parallel *p, const ls_train_
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-/* What travels in a phase. */
+/* The payload of each phase. */
 static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_SCATTER] = "inputs and output gradients",
     [LS_PHASE_REPLICATE] = "parameters",
@@ -134,18 +134,18 @@ static const char *kind_of(const ls_parallel *p, ls_phase phase) {
     return phase == LS_PHASE_GATHER && p->mode->gathered ? p->mode->gathered : kinds[phase];
 }
 
-/* The ranks that meet in a phase's collective. */
+/* The number of ranks in a phase's collective. */
 static int ranks_of(const ls_parallel *p, ls_phase phase) {
     return phase == LS_PHASE_TENSOR ? p->tensor_size : p->data_size;
 }
 
-/* Whether what the clock counts finds no other rank to travel to: without replicas, gradients and buffers. */
-static bool stays(const ls_parallel *p, ls_phase phase) {
+/* Whether counted bytes are not sent, as the collective has one rank: without replicas, gradients and buffers. */
+static bool stays_on_rank(const ls_parallel *p, ls_phase phase) {
     bool is_collective = phase != LS_PHASE_OPTIMIZER && phase != LS_PHASE_STAGES;
     return p->process && is_collective && ranks_of(p, phase) == 1;
 }
 
-/* How much of them a rank sends. */
+/* Prints the share of the bytes that a rank sends. */
 static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
     int ranks = ranks_of(p, phase);
     if (phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_TENSOR)
@@ -153,13 +153,13 @@ static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
     else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
         fprintf(file, "; a rank sends %d/%d of them", ranks - 1, ranks);
     else if (phase == LS_PHASE_OPTIMIZER && ls_optimizer_group(p->optimizer))
-        fputs("; rank 0's share", file); /* padding lies in the last ranks' */
+        fputs("; rank 0's share", file); /* padding is in the last ranks' shares */
 }
 
 static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {
     const char *comma = "";
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
-        if (bytes[phase] == 0 || stays(p, (ls_phase)phase)) continue;
+        if (bytes[phase] == 0 || stays_on_rank(p, (ls_phase)phase)) continue;
         fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase],
                 kind_of(p, (ls_phase)phase));
         bool gradients = phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_REDUCE;
@@ -171,7 +171,7 @@ static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[L
     if (comma[0] == '\0') fputs(" nothing", file);
 }
 
-/* As the clocks of device `local` will count them in a step. */
+/* Counts the bytes of a step as the clocks of device `local` will. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
     if (p->device_count > 1 && p->mode->count_bytes) p->mode->count_bytes(p, size, local, bytes);
@@ -180,7 +180,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     if (offload && local == 0) bytes[LS_PHASE_OPTIMIZER] = offload->step_nbytes;
 }
 
-/* Whether device `next` follows on device `first` in a range of numbers, and moves the same bytes. */
+/* Whether device `next` continues the range of numbers from device `first`, with the same bytes. */
 static bool continues(const ls_parallel *p, struct ls_step_size size, int first, int next,
                       const uint64_t bytes[LS_PHASE_COUNT]) {
     uint64_t of_next[LS_PHASE_COUNT] = {0};

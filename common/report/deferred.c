@@ -1,12 +1,12 @@
-/* deferred — what ranks tell each other while they train, and when.
- *   idea  : in one read each rank gives all others its losses since the last one and its devices' rows. So every rank
- *           has the global losses, and rank 0 can show and write down all devices. The step of the next read follows
- *           from what this one has gathered (rank 0's wish for a view, and its clock), so all ranks agree on it without
- *           another message
+/* deferred — the values that ranks exchange while they train, and when.
+ *   idea  : in one read each rank sends all others its losses since the last read and its devices' rows. So every rank
+ *           has the global losses, and rank 0 can show and write all devices. The step of the next read follows from
+ *           the gathered values (whether rank 0 wants a view, and its clock), so all ranks agree on it without another
+ *           message
  *   cost  : an all-gather of a double per step, 2 per rank and 41 per device: after the first step, then every
- *           LEAST_STEPS, or some five times a second where that many steps take less, at most LS_LOSS_RING steps apart,
- *           at the end of an epoch and after an evaluation; outside of the step times. A view makes it some four a
- *           second. With --metrics rank 0 reads its optimizer's records of the steps, too: all ranks' are the same
+ *           LEAST_STEPS, or some five times a second if that many steps take less, at most LS_LOSS_RING steps apart,
+ *           at the end of an epoch and after an evaluation; outside of the step times. With a view, some four a
+ *           second. With --metrics rank 0 also reads its optimizer's records of the steps: all ranks' are the same
  *   order : losses are added in rank order, so that all ranks get the same bits
  *   fails : a loss that is not finite ends the run; by then all ranks have seen it */
 #include "common/report/deferred.h"
@@ -21,7 +21,7 @@
 
 enum { LEAST_STEPS = 64 };
 
-/* What goes before the losses: whether the rank wants a view, and how long it took since the last read. */
+/* The values before the losses: whether the rank wants a view, and the time since the last read. */
 enum { WANTS_VIEW, ELAPSED_US, EXTRA };
 
 static size_t row_doubles(const ls_parallel *p) { return (size_t)p->local_device_count * LS_DEVICE_ROW_DOUBLES; }
@@ -44,7 +44,7 @@ ls_status ls_deferred_open(ls_deferred *deferred, ls_parallel *p, const ls_train
         return LS_OK;
     }
     ls_deferred_close(deferred);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to gather the losses of %d ranks", p->world_size);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather the losses of %d ranks", p->world_size);
 }
 
 void ls_deferred_begin_epoch(ls_deferred *deferred) {
@@ -111,7 +111,7 @@ static void take_rows(ls_deferred *deferred, size_t steps) {
     }
 }
 
-/* What the report says of each step beside its loss: rank 0 asks its own optimizer, for which it waits. */
+/* Reads the values of each step that the report has beside the loss: rank 0 waits for its own optimizer. */
 static ls_status read_updates(ls_deferred *deferred) {
     const ls_optimizer *optimizer = deferred->parallel->optimizer;
     deferred->has_updates = false;
@@ -158,13 +158,13 @@ static ls_status take_losses(ls_deferred *deferred, size_t steps) {
 
 /* --- the read ----------------------------------------------------------------------------------------------------- */
 
-/* By rank 0's values, which all ranks have. */
+/* Depends on rank 0's values only, which all ranks have. */
 static int64_t next_interval(const ls_deferred *deferred, size_t steps) {
     const double *first = deferred->received;
     bool view = first[WANTS_VIEW] != 0;
     int64_t least = view ? 1 : LEAST_STEPS;
     if (steps == 0) return deferred->interval;
-    /* for a view twice as often as frames are shown, so that none is late by more than half a period */
+    /* for a view, twice as often as frames are shown, so that none is late by more than half a period */
     double wanted = (view ? LS_LIVE_PERIOD_US / 2 : PERIOD_US) * (double)steps / fmax(first[ELAPSED_US], 1);
     return wanted >= LS_LOSS_RING ? LS_LOSS_RING : wanted <= (double)least ? least : (int64_t)wanted;
 }
@@ -181,7 +181,7 @@ static void show(ls_deferred *deferred, size_t steps) {
     ls_live_view_show(&deferred->view, &step, deferred->rows);
 }
 
-/* The time of the read itself does not count as a device's work or waiting. */
+/* Excludes the time of the read itself from the devices' work and waiting. */
 static void leave_out(ls_parallel *p, double us) {
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
 }

@@ -1,4 +1,4 @@
-/* Deferred metrics: losses stay on the device, times and memory on each rank, and from time to time all ranks read them
+/* Deferred metrics: losses stay on the device, times and memory figures on each rank, until all ranks read them
  * together (a read). Used by the loop. */
 #ifndef LS_REPORT_DEFERRED_H
 #define LS_REPORT_DEFERRED_H
@@ -23,9 +23,8 @@ typedef struct ls_deferred {
     int64_t epoch_losses;
     /* this rank's own */
     double step_ms[LS_LOSS_RING],
-        loader_wait_ms[LS_LOSS_RING]; /* of the steps since the last read, at step mod LS_LOSS_RING */
-    struct ls_update_state
-        updates[LS_LOSS_RING]; /* for the report, if `has_updates`: what the optimizer made of them */
+        loader_wait_ms[LS_LOSS_RING];             /* of the steps since the last read, at step mod LS_LOSS_RING */
+    struct ls_update_state updates[LS_LOSS_RING]; /* for the report, if `has_updates`: the optimizer's update states */
     bool has_updates;
     double samples_per_step;
     double since_us; /* of the last read, or the epoch's begin */
@@ -36,7 +35,7 @@ typedef struct ls_deferred {
 ls_status ls_deferred_open(ls_deferred *deferred, ls_parallel *parallel, const ls_train_options *options,
                            ls_report *report, int64_t total_steps);
 
-/* Sums and times of an epoch begin anew. */
+/* Resets the sums and times of an epoch. */
 void ls_deferred_begin_epoch(ls_deferred *deferred);
 
 /* For checkpoints: the sum and number of the epoch's losses that have been read. ls_deferred_resume_epoch restores
@@ -44,12 +43,12 @@ void ls_deferred_begin_epoch(ls_deferred *deferred);
 void ls_deferred_epoch_losses(const ls_deferred *deferred, double *sum, int64_t *losses);
 void ls_deferred_resume_epoch(ls_deferred *deferred, double sum, int64_t losses);
 
-/* After step p->step (not counted yet): what it took. */
+/* Call after step p->step (not counted yet), with its times. */
 void ls_deferred_note(ls_deferred *deferred, double step_ms, double loader_wait_ms);
 
-/* Whether it is time for ls_deferred_read: the answer is the same on all ranks after the same step. After the first
- * step, then about five times a second but no more often than every 64 steps, or about twice a second where rank 0
- * shows the live view; and always when the ring of losses is full. */
+/* Whether ls_deferred_read is due; the same on all ranks after the same step. After the first step, then about five
+ * times a second but no more often than every 64 steps, or about twice a second where rank 0 shows the live view; and
+ * always when the ring of losses is full. */
 bool ls_deferred_is_due(const ls_deferred *deferred);
 
 /* Reads the losses of all steps since the last read, passes them to the report, and refreshes rows and view. Collective

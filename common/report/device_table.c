@@ -28,7 +28,7 @@ static double total_us(const struct ls_device_row *row) {
 
 struct ls_device_row ls_device_row_since(const struct ls_device_row *row, const struct ls_device_row *earlier) {
     struct ls_device_row since = *row;
-    if (row->begun_us != earlier->begun_us) return since; /* the clock began anew, after the warm-up */
+    if (row->begun_us != earlier->begun_us) return since; /* the clock was reset after the warm-up */
     for (int i = 0; i < LS_PHASE_COUNT; i++) {
         since.us[i] -= earlier->us[i];
         since.bytes[i] -= earlier->bytes[i];
@@ -68,7 +68,7 @@ ls_status ls_device_table_print(FILE *file, const struct ls_device_row *rows, in
                                  {"memory", LS_RIGHT},
                                  {"peak", LS_RIGHT}};
     ls_table *table;
-    /* one process: its rank says nothing */
+    /* with one process, its rank is not shown */
     int skip = count > 0 && rows[count - 1].rank > 0 ? 0 : 1;
     ls_status status = ls_table_create(&table, columns + skip, 6 - (size_t)skip);
     for (int i = 0; status == LS_OK && i < shown; i++) {

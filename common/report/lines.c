@@ -1,8 +1,8 @@
 /* lines — the files of lines that a run writes while it trains.
  *   cost  : a system call for the lines of each read (deferred.h), after which a kill cannot lose them
- *   fails : lines that cannot be written do not end a training: the failure is reported once, when it happens, no more
- *           lines follow, so that there is no gap in them, a file keeps those of the reads before and no half line, and
- *           the run ends as failed. A pipe whose reader does not read holds the training up */
+ *   fails : lines that cannot be written do not end a training: the failure is reported once, when it happens; no more
+ *           lines follow, so that the file has no gap; the lines of earlier reads are kept, without half a line; and
+ *           the run ends as failed. A pipe whose reader does not read blocks the training */
 #include "common/report/lines.h"
 
 #include <errno.h>
@@ -22,14 +22,14 @@ static ls_status cannot_write(const char *path, int error) {
     return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, ls_write_error(error));
 }
 
-/* Lines go to a file, a pipe that has a reader, a terminal or another device that takes characters. */
+/* Lines can be written to a file, a pipe that has a reader, a terminal or another character device. */
 static bool takes_lines(mode_t mode) { return S_ISREG(mode) || S_ISFIFO(mode) || S_ISCHR(mode); }
 
 static ls_status refuse(const char *path) {
-    return ls_fail(LS_ERR_IO, "cannot write %s: it is neither a file nor a pipe; choose another path", path);
+    return ls_fail(LS_ERR_IO, "cannot write %s: expected a file or a pipe; choose another path", path);
 }
 
-/* Whether somebody reads it. */
+/* Whether the pipe has a reader. */
 static ls_status check_pipe(int *held_fd, const char *path) {
     int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return cannot_write(path, errno);
@@ -38,7 +38,7 @@ static ls_status check_pipe(int *held_fd, const char *path) {
     return LS_OK;
 }
 
-/* All but opening it, pipes excepted. */
+/* All checks except opening the file; pipes are opened. */
 static ls_status check_lines(const char *path) {
     struct stat info;
     char folder[PATH_MAX];
@@ -79,7 +79,7 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
     return status;
 }
 
-/* Reads `count` lines; how many there were, the last of them in *line, the place behind it in *end. */
+/* Reads `count` lines; returns how many there were, sets *line to the last one and *end to the position after it. */
 static int64_t read_lines(FILE *file, int64_t count, char **line, long *end) {
     size_t capacity = 0;
     ssize_t length;
@@ -97,18 +97,17 @@ ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t coun
     struct stat info;
     if (!lines->is_file || count == 0 || (stat(lines->path, &info) == 0 && info.st_size == 0)) return LS_OK;
     FILE *file = fopen(lines->path, "re");
-    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s, to go on with it: %s", lines->path, strerror(errno));
+    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s to continue it: %s", lines->path, strerror(errno));
     char *line = NULL;
     int64_t there = read_lines(file, count, &line, &lines->kept);
     bool good = there == count && strncmp(line, begin, strlen(begin)) == 0 && strstr(line, piece);
     free(line);
     fclose(file);
     if (good) return LS_OK;
-    return ls_fail(
-        LS_ERR_USAGE,
-        "%s %s does not hold the lines of the %lld steps before the checkpoint, and would be written over: name "
-        "another file",
-        option, lines->path, (long long)count);
+    return ls_fail(LS_ERR_USAGE,
+                   "%s %s does not hold the lines of the %lld steps before the checkpoint and would be overwritten; "
+                   "name another file",
+                   option, lines->path, (long long)count);
 }
 
 ls_status ls_lines_keep_all(struct ls_lines *lines) {
@@ -128,7 +127,7 @@ ls_status ls_lines_begin(struct ls_lines *lines) {
 
 bool ls_lines_go_on(const struct ls_lines *lines) { return lines->file && !lines->failed; }
 
-/* A file as it was after the last flush that went well. */
+/* Restores the file to its state after the last successful flush. */
 static void drop_incomplete(struct ls_lines *lines) {
     __fpurge(lines->file);
     if (lines->is_file) (void)!ftruncate(fileno(lines->file), lines->kept);
@@ -142,7 +141,7 @@ void ls_lines_flush(struct ls_lines *lines) {
     if (!why) return;
     lines->failed = true;
     drop_incomplete(lines);
-    ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",
+    ls_report_error("cannot write all of %s: %s; writing there has stopped, and this run will end as failed",
                     lines->path, why);
 }
 

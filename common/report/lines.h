@@ -17,30 +17,32 @@ struct ls_lines {
     bool failed;  /* a write has failed, and that was reported */
 };
 
-/* Whether `path` can be opened; it changes nothing. A pipe must have a reader, and is opened, in place of the one before
- * in *held_fd (-1: none), since readers end with the last writer. LS_ERR_IO, with one line. */
+/* Checks that `path` can be opened; changes nothing. A pipe must have a reader; it is opened, and replaces the previous
+ * one in *held_fd (-1: none), since readers end with the last writer. LS_ERR_IO, with one line. */
 ls_status ls_lines_check(const char *path, int *held_fd);
 
-/* Opens `path` (NULL: there are to be no lines) without emptying it. A pipe that nobody reads is refused. LS_ERR_IO:
- * there is nothing to close. */
+/* Opens `path` (NULL: no lines are written) without emptying it. A pipe without a reader is refused. LS_ERR_IO: there
+ * is nothing to close. */
 ls_status ls_lines_open(struct ls_lines *lines, const char *path);
 
-/* For a run that goes on with a checkpoint after `count` steps: keeps the lines of these steps, drops those behind, which
- * will be written again. The last line that stays must begin with `begin` and contain `piece`, so that lines of another run
- * are noticed. An empty file stays so: the lines before are elsewhere. LS_ERR_USAGE, with one line that names `option`. */
+/* For a run that resumes from a checkpoint after `count` steps: keeps the lines of these steps and drops later ones,
+ * which will be written again. The last kept line must begin with `begin` and contain `piece`, so that a file of
+ * another run is detected. An empty file stays empty: the earlier lines are in another file. LS_ERR_USAGE, with one
+ * line that names `option`. */
 ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
                         const char *piece);
 
-/* For a run that goes on itself, with other ranks: keeps all. */
+/* For an elastic run that continues with other ranks: keeps all lines. */
 ls_status ls_lines_keep_all(struct ls_lines *lines);
 
-/* Empties the file, but for what is kept. */
+/* Truncates the file to the kept lines. */
 ls_status ls_lines_begin(struct ls_lines *lines);
 
-/* Whether lines are to be printed to `file`. */
+/* Whether lines can still be printed to `file`. */
 bool ls_lines_go_on(const struct ls_lines *lines);
 
-/* Hands over what was printed. Reports the first failure, after which a file holds what it had at the flush before. */
+/* Flushes printed lines to the system. Reports the first failure; a file then keeps its content of the previous
+ * flush. */
 void ls_lines_flush(struct ls_lines *lines);
 
 /* Flushes and closes. LS_ERR_IO if anything could not be written, now or before. */

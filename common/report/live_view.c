@@ -15,7 +15,7 @@ void ls_live_view_begin(ls_live_view *view, bool wanted, int device_count) {
     view->screen.shown = view->earlier != NULL;
 }
 
-/* The frame's text, in memory of its own; NULL: no memory. */
+/* The frame's text, malloc'd; NULL: out of memory. */
 static char *make_frame(const struct ls_live_step *step, const struct ls_device_row *rows, int count) {
     char *text = NULL;
     size_t nbytes = 0;
@@ -48,7 +48,7 @@ void ls_live_view_show(ls_live_view *view, const struct ls_live_step *step, cons
     view->next_us = ls_now_us() + LS_LIVE_PERIOD_US;
 }
 
-/* Where stdout is another place, the frame may stay. */
+/* If stdout is not a terminal, the frame may stay. */
 void ls_live_view_hide(ls_live_view *view) {
     if (isatty(STDOUT_FILENO)) ls_screen_wipe(&view->screen);
 }

@@ -1,5 +1,5 @@
-/* The live view of a run with --metrics on a terminal: what one would watch in nvidia-smi, a line per device. Used by
- * rank 0. */
+/* The live view of a run with --metrics on a terminal: figures as in nvidia-smi, one line per device. Used by rank
+ * 0. */
 #ifndef LS_REPORT_LIVE_VIEW_H
 #define LS_REPORT_LIVE_VIEW_H
 
@@ -18,7 +18,7 @@ typedef struct ls_live_view {
     char *frame;                   /* the last one, or NULL */
 } ls_live_view;
 
-/* What a frame's first line says. */
+/* The content of a frame's first line. */
 struct ls_live_step {
     int64_t step, total_steps; /* total_steps 0: not known */
     int64_t epoch;
@@ -34,11 +34,11 @@ void ls_live_view_begin(ls_live_view *view, bool wanted, int device_count);
 /* Shows a frame if one is due; the shares are those since the last frame. */
 void ls_live_view_show(ls_live_view *view, const struct ls_live_step *step, const struct ls_device_row *rows);
 
-/* Around lines on stdout, which may be the same terminal: takes the frame away, and puts it back. */
+/* Call around output on stdout, which may be the same terminal: remove the frame and restore it. */
 void ls_live_view_hide(ls_live_view *view);
 void ls_live_view_resume(ls_live_view *view);
 
-/* Wipes the frame if all went well. After a failure it stays: the errors, of other processes too, stand below it. */
+/* Wipes the frame if all went well. After a failure it stays: errors, also of other processes, are below it. */
 void ls_live_view_end(ls_live_view *view, bool wipe);
 
 #endif

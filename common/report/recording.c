@@ -1,11 +1,11 @@
 /* recording — from probes to a folder of trace files.
- *   idea  : probes are switched between steps, with the devices idle, so that what is launched while they are on also
- *           runs while they are on. Everything else happens after the run: records become a trace (trace/resolve.h), to
- *           which what the program knows of itself is added, and every rank writes its own file
- *   cost  : while recording, what probes cost (base/probe.h). After the run, memory and time in proportion to the
+ *   idea  : probes are switched between steps, with the devices idle, so that all work launched while they are on also
+ *           runs while they are on. Everything else happens after the run: records become a trace (trace/resolve.h),
+ *           the run's own facts are added, and every rank writes its own file
+ *   cost  : while recording, that of probes (base/probe.h). After the run, memory and time in proportion to the
  *           records: about 128 bytes each, and three times that for the trace
- *   fails : a rank that cannot write its file says so, and the others, which wait for it there, end with it; no merged
- *           file is made then */
+ *   fails : a rank that cannot write its file reports it, and the others, which wait for it there, end with it; no
+ *           merged file is written then */
 #include "common/report/recording.h"
 
 #include <dirent.h>
@@ -50,8 +50,8 @@ ls_status ls_recording_check(const ls_train_options *options) {
 
 /* --- the steps ---------------------------------------------------------------------------------------------------- */
 
-/* Whether devices share cores on any machine of the job: times are of one kind in all its files. And the run's number,
- * which rank 0 draws. */
+/* Agrees on whether devices share cores on any machine of the job, so that all files have times of one kind, and on the
+ * run's number, which rank 0 draws. */
 static ls_status agree_on_run(ls_recording *r) {
     enum { DIGITS = 12 }; /* exact in a double, and in JSON */
     ls_parallel *p = r->parallel;
@@ -77,11 +77,12 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
     if (status == LS_OK) status = agree_on_run(r);
     if (status != LS_OK || times->how != LS_TIME_STEPS) return status;
     r->step_ms = calloc((size_t)r->most + 1, sizeof *r->step_ms);
-    return r->step_ms ? LS_OK
-                      : ls_fail(LS_ERR_NO_MEMORY, "no memory to record %" PRId64 " steps", options->trace_steps);
+    return r->step_ms
+               ? LS_OK
+               : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to record %" PRId64 " steps", options->trace_steps);
 }
 
-/* What was enqueued before the switch has run. */
+/* Waits until all work enqueued before the switch has run. */
 static ls_status wait_for_devices(const ls_recording *r) {
     const ls_parallel *p = r->parallel;
     ls_status status = ls_step_times_pause(r->times);
@@ -122,7 +123,7 @@ void ls_recording_no_step(const ls_recording *r) {
 
 /* --- the trace ---------------------------------------------------------------------------------------------------- */
 
-/* Of the recorded steps where each of them is timed, else of the run's. */
+/* The median of the recorded steps if each of them is timed, otherwise of the run's. */
 static double median_ms(const ls_recording *r, double run_median_ms) {
     if (!ls_device_computes(r->parallel->devices[0])) return NAN;
     if (r->step_ms) {
@@ -177,13 +178,14 @@ static ls_status make_trace(ls_trace **trace, ls_recording *r, double run_median
     const struct ls_probe_thread *threads;
     size_t count;
     if (ls_probe_lost() > 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "no trace: there was no memory for %" PRIu64 " records; lower --trace-steps",
+        return ls_fail(LS_ERR_NO_MEMORY,
+                       "cannot make the trace: %" PRIu64 " records were lost for lack of memory; lower --trace-steps",
                        ls_probe_lost());
     ls_status status = ls_probe_read(&threads, &count);
     if (status == LS_OK) status = ls_trace_create(trace);
     if (status != LS_OK) return status;
     describe_run(*trace, r, run_median_ms);
-    /* records name devices by their place, which counts a node's devices through */
+    /* records have device places, which are numbered through all devices of a node */
     int first_device = p->rank * p->local_device_count - ls_device_place(p->devices[0]);
     status = ls_trace_resolve(*trace, threads, count, p->rank, first_device, r->virtual_time);
     if (status == LS_OK) status = ls_trace_seal(*trace);
@@ -191,14 +193,14 @@ static ls_status make_trace(ls_trace **trace, ls_recording *r, double run_median
     return status;
 }
 
-/* Every rank hears whether all have come so far. */
+/* Tells every rank whether all have succeeded so far. */
 static ls_status agree(const ls_recording *r, ls_status status) {
     ls_parallel *p = r->parallel;
     double told[] = {status != LS_OK};
     ls_status heard = ls_sum_over_ranks(p, told, 1);
     if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
     if (told[0] == 0) return LS_OK;
-    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this one ends with them",
+    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this rank ends with them",
                    told[0]);
 }
 
@@ -214,7 +216,7 @@ ls_status ls_recording_finish(ls_recording *r, double run_median_ms) {
     const char *folder = r->options->trace;
     ls_trace *trace = NULL;
     ls_status status = make_trace(&trace, r, run_median_ms);
-    /* an earlier trace goes when there is a new one, and before the first of its files */
+    /* an earlier trace is removed only when there is a new one, and before the first of its files is written */
     if (status == LS_OK && p->rank == 0) status = ls_trace_clear(folder);
     status = agree(r, status);
     if (status == LS_OK) status = agree(r, ls_trace_write_rank(trace, folder, p->rank));
@@ -226,7 +228,7 @@ ls_status ls_recording_finish(ls_recording *r, double run_median_ms) {
 }
 
 void ls_recording_tell(const ls_recording *r) {
-    if (r->tasks == 0 || r->parallel->rank > 0 || r->options->quiet) return; /* without tasks, perhaps never opened */
+    if (r->tasks == 0 || r->parallel->rank > 0 || r->options->quiet) return; /* without tasks, maybe never opened */
     const ls_device *device = r->parallel->devices[0];
     int devices = r->parallel->device_count;
     ls_print("trace: %s/merged.json, %" PRId64 " step%s from step %" PRId64 " on, %.0f tasks; ", r->options->trace,

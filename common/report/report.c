@@ -15,11 +15,11 @@
 
 struct ls_report {
     const ls_train_options *options;
-    size_t tokens; /* of a sample; 0: no text */
+    size_t tokens; /* per sample; 0: not a text */
     struct ls_lines metrics, losses;
 };
 
-/* "-" is standard output, where the text is the last line. */
+/* "-" is standard output, on which the text is the last line. */
 static ls_status write_text(const char *path, const char *text) {
     if (strcmp(path, "-") == 0) {
         ls_print("%s\n", text);
@@ -45,7 +45,7 @@ static void describe_devices(const ls_parallel *p, char *text, size_t capacity) 
     }
 }
 
-/* The lines of ls_report_step begin so. */
+/* Formats the beginning of each line of ls_report_step. */
 static void format_begin(char *text, size_t capacity, int64_t step) {
     snprintf(text, capacity, "{\"step\": %" PRId64 ", ", step);
 }
@@ -67,8 +67,8 @@ static void print_run(const ls_train_options *options, const ls_parallel *parall
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
     ls_print("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
-             parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
-             parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+             parallel->why_not_gpu ? " (no GPU: " : "", parallel->why_not_gpu ? parallel->why_not_gpu : "",
+             parallel->why_not_gpu ? ")" : "", options->model, (long long)options->batch_size,
              ls_device_stream_mode(parallel->devices[0]));
     if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
         ls_print(", %s", parallel->backend);
@@ -80,7 +80,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
                          double last_loss) {
     *out = NULL;
     ls_report *report = calloc(1, sizeof *report);
-    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
+    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a report");
     report->options = options;
     report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
     ls_status status =
@@ -99,7 +99,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     return LS_OK;
 }
 
-/* "name": value, which JSON has no word for if it is not finite. */
+/* "name": value, or null if it is not finite, which JSON cannot express. */
 static void put_number(FILE *file, const char *name, double value) {
     if (isfinite(value)) {
         fprintf(file, ", \"%s\": %.9g", name, value);
@@ -138,7 +138,7 @@ void ls_report_flush(ls_report *report) {
     ls_lines_flush(&report->losses);
 }
 
-/* What the test samples say, if they were asked, each item behind `comma`. */
+/* Prints the results on the test samples, if they were requested, each after `comma`. */
 static void print_measured(const ls_train_result *result, const char *comma, int width) {
     bool is_text = result->tokens > 0;
     if (isnan(result->accuracy)) return;
@@ -162,7 +162,7 @@ void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const l
 static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                                const struct ls_device_row *rows) {
     char *text = ls_summary_text(report->options, parallel, result, rows);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the summary");
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the summary");
     ls_status status = LS_OK;
     if (ls_lines_go_on(&report->metrics)) fprintf(report->metrics.file, "%s\n", text);
     if (report->options->summary) status = write_text(report->options->summary, text);
@@ -170,7 +170,7 @@ static ls_status write_summary(ls_report *report, const ls_parallel *parallel, c
     return status;
 }
 
-/* Waiting that is worth a line; below it is the hand-over of batches. */
+/* Shares of waiting above this are reported; smaller ones are the hand-off of batches. */
 #define LOADER_SHARE_TO_MENTION 0.05
 
 static void print_times(const ls_report *report, const ls_train_result *result, double waited_share) {
@@ -191,7 +191,7 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
              100 * waited_share, report->options->workers);
 }
 
-/* What loss scaling has come to. */
+/* Prints the results of loss scaling. */
 static void print_scaler(const ls_parallel *parallel, const ls_train_result *result) {
     struct ls_scaler_state scaler;
     if (!ls_summary_scaler(parallel, &scaler)) return;
@@ -199,14 +199,14 @@ static void print_scaler(const ls_parallel *parallel, const ls_train_result *res
              (double)scaler.scale, scaler.skipped, result->steps);
 }
 
-/* What there is to tell of meta devices. */
+/* Prints the results of meta devices. */
 static ls_status print_meta(const ls_parallel *p, const ls_train_result *result, const struct ls_device_row *rows) {
     ls_print("nothing was computed: %" PRId64 " step%s enqueued on meta devices; bytes of memory%s:\n", result->steps,
              result->steps == 1 ? " was" : "s were", p->world_size > 1 ? " of rank 0, which stands for all" : "");
     return ls_memory_table_print(ls_results(), rows, p->local_device_count);
 }
 
-/* What --generate has asked for. */
+/* Prints the text that --generate requested. */
 static void print_text(const ls_report *report, const ls_train_result *result) {
     const ls_train_options *o = report->options;
     if (!result->text) return;

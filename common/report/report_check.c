@@ -1,6 +1,5 @@
-/* report_check — whether the files that the options name can be written, and are different ones.
- *   idea  : what can be refused is refused before the first step, and all files are checked before the first is
- *           emptied
+/* report_check — whether the files that the options name can be written, and differ from each other.
+ *   idea  : all checks precede the first step, and all files are checked before the first is emptied
  *   cost  : a few system calls a file, and for each pair of files */
 #include <string.h>
 #include <sys/stat.h>
@@ -14,12 +13,12 @@
 #include "common/report/report.h"
 #include "common/trace/chrome.h"
 
-/* Pipes that were looked at. Their readers end with the last writer, so each stays open until the next look; at the
- * latest until this process ends, which may be one that only looks, and starts those that write. */
+/* Pipes that were checked. Their readers end with the last writer, so each stays open until the next check, or until
+ * this process ends, which may only check and then start the processes that write. */
 static int held[] = {-1, -1};
 
-/* How an output is written: lines from the run's begin on; a text, or weights, replace what was there when they are
- * complete. */
+/* How an output is written: lines from the start of the run on; or as a whole, replacing the earlier file when it is
+ * complete (a text, or weights). */
 typedef enum { LINES, WHOLE } use;
 
 struct output {
@@ -27,7 +26,7 @@ struct output {
     use use;
 };
 
-/* Going on with a checkpoint replaces it; any other file that is read stays. */
+/* --save may replace the checkpoint that the run resumes from; no output may replace any other input. */
 static ls_status check_different(const struct output *outputs, int count, const ls_train_options *o) {
     ls_named_files files = {0};
     const ls_named_file others[] = {
@@ -51,14 +50,14 @@ static ls_status check_different(const struct output *outputs, int count, const 
     return ls_named_files_check(&files);
 }
 
-/* A run that is resumed would begin its lines anew, from the middle on. With --resume-if-present, by which a run goes on
- * with its own command line, they are kept (ls_lines_keep). */
+/* A resumed run would overwrite its lines from the middle of the run on. With --resume-if-present, for runs that
+ * restart with the same command line, they are kept (ls_lines_keep). */
 static ls_status check_kept(const struct output *file) {
     struct stat info;
     if (stat(file->path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "%s %s holds the lines of an earlier run, and --resume would write over them: name another file, or "
-                   "go on with them by --resume-if-present",
+                   "%s %s holds the lines of an earlier run, which --resume would overwrite; name another file, or "
+                   "continue them with --resume-if-present",
                    file->option, file->path);
 }
 
@@ -69,7 +68,7 @@ static ls_status check_writable(const struct output *file, int *held_fd) {
 
 ls_status ls_report_check(const ls_train_options *o) {
     const char *summary = o->summary && strcmp(o->summary, "-") == 0 ? NULL : o->summary;
-    const struct output outputs[] = {{"--metrics", o->metrics, LINES}, /* lines come first, and are two */
+    const struct output outputs[] = {{"--metrics", o->metrics, LINES}, /* the two LINES come first */
                                      {"--dump-losses", o->dump_losses, LINES},
                                      {"--summary", summary, WHOLE},
                                      {"--save", o->save, WHOLE},

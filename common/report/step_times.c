@@ -21,12 +21,13 @@ void ls_step_times_open(ls_step_times *times, ls_parallel *parallel, ls_time_how
     times->warmup = how == LS_TIME_BLOCKS ? LS_TIME_BLOCK : LS_WARMUP_STEPS;
 }
 
-/* Room for one time more: the number of steps is not always known. Called while no clock runs. */
+/* Makes room for one more time: the number of steps is not always known. Called while no clock runs. */
 static ls_status push(ls_step_times *times, double ms) {
     if (times->count == times->room) {
         int64_t room = times->room > 0 ? 2 * times->room : ROOM_FIRST;
         double *grown = realloc(times->ms, (size_t)room * sizeof *grown);
-        if (!grown) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %lld steps", (long long)room);
+        if (!grown)
+            return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %lld steps", (long long)room);
         times->ms = grown;
         times->room = room;
     }

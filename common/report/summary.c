@@ -12,7 +12,7 @@ static void add_number(cJSON *object, const char *name, double value) {
     }
 }
 
-/* What a step took and moved, on average, phase by phase. */
+/* A step's average time and bytes, phase by phase. */
 static void add_phases(cJSON *device, const struct ls_device_row *row, double steps) {
     cJSON *ms = cJSON_AddObjectToObject(device, "ms_per_step_by_phase");
     cJSON *bytes = cJSON_AddObjectToObject(device, "bytes_per_step_by_phase");
@@ -51,7 +51,7 @@ double ls_summary_loader_share(const struct ls_device_row *rows, int count) {
     return ls_device_row_loader(slowest_loader(rows, count));
 }
 
-/* What the devices are. Those of other processes are taken to be like the first of this one. */
+/* Describes the devices. Those of other processes are assumed to be like the first of this one. */
 static void add_devices(cJSON *summary, const ls_parallel *parallel) {
     const ls_device *first = parallel->devices[0];
     bool gpus = ls_device_kind_of(first) == LS_DEVICE_CUDA;
@@ -72,13 +72,13 @@ bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *stat
     return scaler && ls_device_computes(parallel->devices[0]) && ls_grad_scaler_read(scaler, state) == LS_OK;
 }
 
-/* How the weights were to change from step to step. */
+/* Adds the rules by which weights change from step to step. */
 static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_parallel *parallel) {
     ls_schedule schedule = ls_train_schedule(o, ls_parallel_replicas(parallel), 0);
     struct ls_scaler_state scaler = {.scale = NAN};
     (void)ls_summary_scaler(parallel, &scaler);
     add_number(summary, "lr", o->learning_rate);
-    add_number(summary, "lr_effective", schedule.rate); /* times what --lr-scale makes of it, before any decay */
+    add_number(summary, "lr_effective", schedule.rate); /* after --lr-scale, before any decay */
     cJSON_AddStringToObject(summary, "schedule", ls_schedule_names[schedule.kind]);
     add_number(summary, "warmup_steps", (double)schedule.warmup_steps);
     add_number(summary, "accumulate", o->accumulate);
@@ -89,11 +89,11 @@ static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_paral
     add_number(summary, "skipped_steps", (double)scaler.skipped);
 }
 
-/* What texts have beside what all data have; of theirs the accuracy is that of the next token. */
+/* Adds the results that only texts have; their accuracy is that of the next token. */
 static void add_text_results(cJSON *summary, const ls_train_result *result) {
     add_number(summary, "tokens_per_sample", (double)result->tokens);
     add_number(summary, "tokens_per_s", result->samples_per_s * (double)result->tokens);
-    add_number(summary, "test_loss", result->test_loss); /* of a token */
+    add_number(summary, "test_loss", result->test_loss); /* per token */
     add_number(summary, "test_perplexity", exp(result->test_loss));
     if (result->answers == 0) return;
     add_number(summary, "held_out_sums", (double)result->answers);
@@ -112,7 +112,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     cJSON_AddStringToObject(summary, "streams", ls_device_stream_mode(parallel->devices[0]));
     add_number(summary, "devices", parallel->device_count);
     add_number(summary, "batch_size", (double)options->batch_size);
-    add_number(summary, "resident_batches", options->resident_batches); /* 0: each step has loaded its own */
+    add_number(summary, "resident_batches", options->resident_batches); /* 0: each step loads its own */
     add_number(summary, "seed", (double)options->seed);
     add_recipe(summary, options, parallel);
     add_number(summary, "steps", (double)result->steps);
@@ -122,7 +122,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
                             !computed               ? "nothing was computed"
                             : options->virtual_time ? "measured, all devices in turn on one core"
                                                     : "measured");
-    add_number(summary, "host_lock_us", options->host_lock_us); /* of each launch */
+    add_number(summary, "host_lock_us", options->host_lock_us); /* per launch */
     add_number(summary, "timed_steps", (double)result->timed_steps);
     add_number(summary, "steps_per_time", (double)result->steps_per_time);
     add_number(summary, "median_step_ms", result->median_step_ms);
@@ -133,7 +133,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "test_accuracy", result->accuracy);
     if (result->tokens > 0) add_text_results(summary, result);
     if (computed) cJSON_AddStringToObject(summary, "parameter_hash", hash);
-    int shown = computed ? parallel->device_count : parallel->local_device_count; /* of meta ranks there is one */
+    int shown = computed ? parallel->device_count : parallel->local_device_count; /* only one meta rank runs */
     const struct ls_device_row *waiting = slowest_loader(rows, shown);
     add_number(summary, "loader_wait_ms", waiting->us[LS_PHASE_LOADER] / 1e3); /* over the timed steps */
     add_number(summary, "loader_wait_share", ls_device_row_loader(waiting));

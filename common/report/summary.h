@@ -7,15 +7,15 @@
 #include "common/seam/options.h"
 #include "common/seam/parallel.h"
 
-/* {"summary":{...}} on one line: how the run was configured, what it measured, and an entry of "device_table" for each
- * of `rows` (device_count of them). NULL: no memory; free() it. */
+/* {"summary":{...}} on one line: the configuration of the run, its measurements, and an entry of "device_table" for
+ * each of `rows` (device_count of them). NULL: no memory; free() it. */
 char *ls_summary_text(const ls_train_options *options, const ls_parallel *parallel, const ls_train_result *result,
                       const struct ls_device_row *rows);
 
-/* The loss scaler's state, for which the host waits; false: there is no loss scaling. */
+/* Reads the loss scaler's state, host-blocking; false: there is no loss scaling. */
 bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *state);
 
-/* The largest share of its time that a device's thread waited for the loader. */
+/* The largest share of time that any device's thread waited for the loader. */
 double ls_summary_loader_share(const struct ls_device_row *rows, int count);
 
 #endif

@@ -1,9 +1,9 @@
-/* devices — from what the user asks for and what the machine has to a list of devices.
- *   idea  : "auto" takes GPUs if there is one, so everybody gets them without an option; what it took, and why, is said
- *           to those who ask with --verbose. A launcher must stay free of CUDA, whose threads and contexts do not
- *           survive a fork: it looks for GPUs in a child, which tells what it found through a pipe and ends
- *   fails : a GPU is asked for and cannot be had: one line with what is missing. A child that crashes or hangs in the driver counts as
- *           "no GPU" */
+/* devices — makes a list of devices from the user's options and the machine's hardware.
+ *   idea  : "auto" takes GPUs if there are any, so no option is needed; --verbose prints the choice and its reason.
+ *           A launcher must not use CUDA, whose threads and contexts do not survive a fork: it detects GPUs in a child
+ *           process, which reports through a pipe and ends
+ *   fails : a GPU is requested and not available: one line names the reason. A child that crashes or hangs in the
+ *           driver counts as "no GPU" */
 #define _GNU_SOURCE
 #include "common/seam/devices.h"
 
@@ -22,17 +22,17 @@
 #include "common/device/plugin.h"
 #include "kernels/cpu/cpu.h"
 
-/* --- looking for GPUs from outside ---------------------------------------------------------------------------------- */
+/* --- detecting GPUs in a child process ---------------------------------------------------------------------------- */
 
 /* A driver that initialises many GPUs takes seconds; one that takes longer than this hangs. */
 #define DRIVER_DEADLINE_S 60
 
 struct found {
     int count;
-    char text[512]; /* which, or why none */
+    char text[512]; /* their names, or why there is none */
 };
 
-static void tell_found(int fd, pid_t parent) {
+static void send_found(int fd, pid_t parent) {
     struct found found = {0};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) _exit(1);
     ls_find_gpus(&found.count, found.text, sizeof found.text);
@@ -41,8 +41,8 @@ static void tell_found(int fd, pid_t parent) {
     _exit(written == sizeof found ? 0 : 1);
 }
 
-/* Whether the child has told all of it before the deadline. */
-static bool hear_found(int fd, struct found *found, bool *timed_out) {
+/* Whether the child has sent a complete answer before the deadline. */
+static bool receive_found(int fd, struct found *found, bool *timed_out) {
     struct pollfd readable = {fd, POLLIN, 0};
     int ready;
     do ready = poll(&readable, 1, DRIVER_DEADLINE_S * 1000);
@@ -58,7 +58,7 @@ static void describe_end(int wait_status, bool timed_out, char *why, size_t capa
         snprintf(why, capacity, "the process that looked for GPUs was killed by signal %d (%s)", WTERMSIG(wait_status),
                  strsignal(WTERMSIG(wait_status)));
     } else {
-        snprintf(why, capacity, "the process that looked for GPUs ended without a word");
+        snprintf(why, capacity, "the process that looked for GPUs ended without an answer");
     }
 }
 
@@ -70,14 +70,14 @@ void ls_find_gpus_apart(int *count, char *text, size_t capacity) {
     if (pipe2(ends, O_CLOEXEC) == 0) {
         fflush(NULL);
         child = fork();
-        if (child == 0) tell_found(ends[1], parent);
+        if (child == 0) send_found(ends[1], parent);
         close(ends[1]);
     }
     if (child < 0) {
         snprintf(text, capacity, "cannot start a process that looks for GPUs: %s", strerror(errno));
         return;
     }
-    bool timed_out, heard = hear_found(ends[0], &found, &timed_out);
+    bool timed_out, heard = receive_found(ends[0], &found, &timed_out);
     if (timed_out) kill(child, SIGKILL);
     while (waitpid(child, &wait_status, 0) < 0 && errno == EINTR) continue;
     close(ends[0]);
@@ -93,9 +93,8 @@ void ls_find_gpus_apart(int *count, char *text, size_t capacity) {
 
 static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
     if (o->cuda_graph) {
-        return ls_fail(LS_ERR_USAGE,
-                       "--cuda-graph records the work of GPUs, and these are CPU devices: leave it out, or give "
-                       "--device-kind cuda");
+        return ls_fail(LS_ERR_USAGE, "--cuda-graph records the work of GPUs, but the devices are CPUs: leave "
+                                     "--cuda-graph out, or give --device-kind cuda");
     }
     if (o->tf32 && tell) ls_note("--tf32 has no effect: CPU devices compute in fp32");
     if (o->debug_launches && tell) {
@@ -106,12 +105,12 @@ static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
 
 ls_status ls_devices_refuse_meta(const char *option) {
     return ls_fail(LS_ERR_USAGE,
-                   "--%s does not go with --device-kind meta, where nothing is computed and all ranks are taken to do "
-                   "the same: leave it out (--summary has the memory, --trace the operations)",
+                   "--%s cannot be combined with --device-kind meta, which computes nothing and records one rank: "
+                   "leave the option out (--summary has the memory, --trace the operations)",
                    option);
 }
 
-/* What asks for numbers, which meta devices do not have. */
+/* Refuses options that need the values of numbers, which meta devices do not have. */
 static ls_status check_meta_options(const ls_train_options *o) {
     const struct {
         const char *option;
@@ -151,10 +150,11 @@ ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, i
         return LS_OK;
     }
     if (o->device_kind == LS_TRAIN_DEVICES_CUDA) {
-        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", choice->found);
+        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; use --device-kind cpu to run without one",
+                       choice->found);
     }
     if (tell) ls_detail("device-kind auto takes the CPU: %s", choice->found);
-    choice->gpu_missed = tell && ls_plugin_gpu_is_missed(choice->found);
+    choice->gpu_expected = tell && ls_plugin_gpu_is_missed(choice->found);
     return check_cpu_options(o, tell);
 }
 
@@ -165,14 +165,14 @@ static ls_status refuse_repeated(const ls_device_choice *choice) {
     for (int i = 0; i < choice->count; i++) {
         for (int j = 0; j < i; j++) {
             if (choice->indices[i] != choice->indices[j]) continue;
-            return ls_fail(LS_ERR_USAGE, "device %d is named twice, which only GPUs can be: these are %s devices",
+            return ls_fail(LS_ERR_USAGE, "device %d is named twice, which only GPUs may be: the devices are %s",
                            choice->indices[i], choice->kind == LS_DEVICE_META ? "meta" : "CPU");
         }
     }
     return LS_OK;
 }
 
-/* As many names for the GPUs that there are as devices are wanted: "0,1,0,1". */
+/* Suggests `count` ids of the existing GPUs: "0,1,0,1". */
 static void suggest_ids(char *text, size_t capacity, int gpu_count, int count) {
     size_t length = 0;
     text[0] = '\0';
@@ -186,14 +186,13 @@ ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, in
     if (ids->count == 0 && gpus && count > choice->gpu_count) {
         char names[4 * LS_MAX_DEVICES];
         suggest_ids(names, sizeof names, choice->gpu_count, count);
-        return ls_fail(LS_ERR_USAGE,
-                       "--devices %d, but there %s %d GPU%s: devices can share a GPU, --device-ids %s; or give "
-                       "--device-kind cpu",
-                       count, choice->gpu_count == 1 ? "is" : "are", choice->gpu_count,
-                       choice->gpu_count == 1 ? "" : "s", names);
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--devices %d: there %s %d GPU%s; name shared ones with --device-ids %s, or give --device-kind cpu", count,
+            choice->gpu_count == 1 ? "is" : "are", choice->gpu_count, choice->gpu_count == 1 ? "" : "s", names);
     }
     if (ids->count == 0 && count == 0 && choice->kind == LS_DEVICE_META) {
-        return ls_fail(LS_ERR_USAGE, "there are as many meta devices as you say: give --devices N");
+        return ls_fail(LS_ERR_USAGE, "meta devices have no default number: give --devices N");
     }
     _Static_assert(LS_INT_LIST_MAX <= LS_MAX_DEVICES, "a choice has room for every list");
     choice->count = ids->count > 0 ? ids->count : count > 0 ? count : gpus ? choice->gpu_count : ls_usable_cores();
@@ -204,7 +203,8 @@ ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, in
 
 ls_status ls_devices_for_ranks(ls_device_choice *choice, const ls_int_list *ids, int local_ranks) {
     if (ids->count > 0 && ids->count != local_ranks) {
-        return ls_fail(LS_ERR_USAGE, "--device-ids names %d device%s for %d rank%s on this machine; name one for each",
+        return ls_fail(LS_ERR_USAGE,
+                       "--device-ids names %d device%s for %d rank%s on this machine; name one for each rank",
                        ids->count, ids->count == 1 ? "" : "s", local_ranks, local_ranks == 1 ? "" : "s");
     }
     choice->count = local_ranks;
@@ -239,6 +239,7 @@ ls_status ls_devices_open(ls_device **out, const ls_device_choice *choice, int p
                                 .place = place,
                                 .memory_capacity_bytes = o->device_memory_bytes,
                                 .tf32 = o->tf32,
-                                .check_launches = o->debug_launches};
+                                .check_launches = o->debug_launches,
+                                .behind = o->meta_behind};
     return ls_device_open(out, &device);
 }

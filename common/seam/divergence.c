@@ -1,9 +1,10 @@
-/* divergence — a loss that is NaN or infinite ends the run at once, with the place where the first such value stands.
- *   idea  : a NaN spreads: one step later it is in every weight, and nothing is left to show where it came from. So the host looks
- *           at each step's loss while everything of that step is still there: the batch, the parameters, each layer's output
- *   cost  : a copy of one float per step, from a compute stream that has run by then (on CPU devices it runs while it is
- *           enqueued). Where streams are shuffled the loop does not ask for it, and sees the loss when it reads the ring
- *   order : between the loss and the backward pass, so that no gradient carries it to the optimizer or to another rank */
+/* divergence — a loss that is NaN or infinite ends the run at once, and the first such value is located.
+ *   idea  : a NaN spreads: one step later it is in every weight, and its origin is lost. So the host checks each step's
+ *           loss while all data of that step still exists: the batch, the parameters, each layer's output
+ *   cost  : a copy of one float per step, from a compute stream that is idle by then (on CPU devices work runs while it
+ *           is enqueued). With shuffled streams the loop does not check here, and sees the loss when it reads the ring
+ *   order : between the loss and the backward pass, so that no gradient carries the NaN to the optimizer or another
+ *           rank */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

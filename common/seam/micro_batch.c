@@ -1,12 +1,11 @@
-/* micro_batch — a step in pieces: which samples a piece has, and when gradients travel.
- *   idea  : gradients add up where they are, and travel with the last piece (PyTorch's no_sync). A sum over ranks is
- *           the same whether it is taken of each piece or once of all, so the bytes of a step do not depend on the
- *           number of its pieces
+/* micro_batch — a step in pieces: the samples of each piece, and when gradients are communicated.
+ *   idea  : gradients are accumulated locally, and communicated with the last piece (PyTorch's no_sync). So a step sends
+ *           the same bytes for any number of pieces: the sum over ranks of a sum over pieces is taken once
  *   terms : micro-batch = a piece of a step's batch, cut by torch.chunk's rule: the last one may be shorter, and those
- *           behind it are empty. A sample weighs 1 / (samples of the whole step) in whichever piece it is, so each
- *           piece knows that number, and nothing is divided by the number of pieces
+ *           after it are empty. A sample weighs 1 / (samples of the whole step) in any piece, so each piece knows that
+ *           number, and there is no division by the number of pieces
  *   cost  : memory for the activations of one piece, not of the whole batch
- *   order : the pieces' gradients are added in their order: other bits than those of one backward over all samples */
+ *   order : the pieces' gradients are added in their order: the bits differ from one backward over all samples */
 #include "common/base/chunk.h"
 #include "common/seam/parallel.h"
 
@@ -35,7 +34,7 @@ size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int repl
     return chunk(chunk(size.samples, size.micro_batches, micro_batch), ls_parallel_replicas(p), replica);
 }
 
-/* --- their turns --------------------------------------------------------------------------------------------------- */
+/* --- running the pieces ------------------------------------------------------------------------------------------- */
 
 bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel_is_last(p); }
 

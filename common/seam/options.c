@@ -18,7 +18,7 @@ static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};         
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 static const char *const offloads[] = {"none", "optimizer", NULL};               /* the order of ls_train_offload */
 
-static const char default_data[] = "data/digits"; /* its address says that --data is not given */
+static const char default_data[] = "data/digits"; /* this address means that --data is not given */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -57,29 +57,28 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is trained"},
         {.kind = LS_OPTION_CHOICE, .name = "device-kind", .to.number = &o->device_kind, .choices = device_kinds, .agreement = LS_MAY_DIFFER,
-         .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any; meta: nothing is "
-                 "computed, operations and bytes are counted and traced"},
+         .help = "kind of devices: cuda: GPUs; cpu: cores, each with memory of its own; auto: GPUs if there are any; meta: compute nothing, count "
+                 "and trace operations and bytes"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME", .kept = "model",
-         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, branched (mlp and a "
-                 "head that the loss does not use: what DDP's --find-unused is for), gpt, or gpt:LAYERS,HEADS,CHANNELS,CONTEXT (4,4,128,64; with "
-                 "\",scores\" behind it attention keeps its scores in memory); or FILE.net, a network of your own (docs/networks.md)"},
+         .help = "mlp, mlp:SIZES (mlp:784,512,10), convnet, wide, wide:SIZES, deep, branched (for --find-unused), gpt, "
+                 "gpt:LAYERS,HEADS,CHANNELS,CONTEXT[,scores], or FILE.net, your own network (docs/networks.md)"},
         {.kind = LS_OPTION_FLAG, .name = "show-model", .to.flag = &o->show_model, .agreement = LS_MAY_DIFFER,
-         .help = "print the model as a text that --model reads, with shapes and numbers of parameters, and end"},
+         .help = "print the model as a text that --model reads, with shapes and parameter counts, and exit"},
         {.kind = LS_OPTION_FLAG, .name = "show-pytorch", .to.flag = &o->show_pytorch, .agreement = LS_MAY_DIFFER,
-         .help = "print the model as a Python program for PyTorch, with the same names and initial weights, and end"},
+         .help = "print the model as a Python program for PyTorch, with the same names and initial weights, and exit"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|fashion-mnist|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
          .agreement = LS_MAY_DIFFER, .kept = "data",
-         .help = "a folder: MNIST's files, CIFAR's, or inputs.npy and targets.npy (docs/data.md); Debian's Fashion-MNIST; random samples of the "
-                 "model's shape; or MNIST's files as a stream, read from front to back in their own order. For gpt: texts (gzip too), a token a byte; or generated sums, 12+7=19;, the default"},
+         .help = "a folder of MNIST's or CIFAR's files, or of inputs.npy and targets.npy; Debian's Fashion-MNIST; random samples; a folder as a "
+                 "stream; for gpt: texts, or generated sums, the default (docs/data.md)"},
         {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
          .kept = "normalize",
-         .help = "mnist: (pixel/255 - 0.1307)/0.3081; auto: by each channel's mean and deviation over the training data; none: pixel/255, and "
-                 "floats as they are", .empty = "mnist for MNIST's files, none for floats, else auto"},
+         .help = "mnist: (pixel/255 - 0.1307)/0.3081; auto: each channel's mean and deviation over the training data; none: pixel/255, floats "
+                 "unchanged", .empty = "mnist for MNIST's files, none for floats, else auto"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn, .kept = "sync_bn",
          .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
         {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &o->checkpoint_activations, .argument = "EVERY|sqrt",
-         .help = "of each EVERY blocks of the model keep the input only, and run them forward again before their backward: the same bits, less "
-                 "memory, more time; sqrt: as many blocks as there are such segments", .empty = "activations stay"},
+         .help = "of each EVERY blocks keep only the input, and repeat their forward pass before their backward: same bits, less memory, more time; "
+                 "sqrt: as many blocks per segment as segments", .empty = "keep all activations"},
         {.kind = LS_OPTION_STRING, .name = "init", .to.text = &o->init, .argument = "FILE", .agreement = LS_ALL_OR_NONE,
          .help = "start from the weights of this safetensors file", .empty = "PyTorch's initial weights for --seed"},
 
@@ -91,27 +90,26 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "train this many steps, over as many epochs as it takes", .empty = "--epochs"},
         {.kind = LS_OPTION_INT64, .name = "batch-size", .to.big_number = &o->asked_batch_size, .argument = "N",
          .limits = LS_AT_LEAST(1), .kept = "batch_size",
-         .help = "samples an optimizer step, over all devices and micro-batches", .empty = "64"},
+         .help = "samples per optimizer step, over all devices and micro-batches", .empty = "64"},
         {.kind = LS_OPTION_INT64, .name = "per-device-batch", .to.big_number = &o->per_device_batch, .argument = "N",
          .limits = LS_AT_LEAST(1), .agreement = LS_MAY_DIFFER, .kept = "batch_size",
-         .help = "samples of a micro-batch on each device, in place of --batch-size", .empty = "--batch-size"},
+         .help = "samples per micro-batch on each device, instead of --batch-size", .empty = "--batch-size"},
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
          .limits = LS_BETWEEN(1, 4096), .kept = "accumulate",
-         .help = "split each step into K micro-batches, and communicate with the last one only (no_sync)"},
+         .help = "split each step into K micro-batches, and communicate only after the last (no_sync)"},
         {.kind = LS_OPTION_INT, .name = "resident-batches", .to.number = &o->resident_batches, .argument = "K",
          .limits = LS_BETWEEN(1, LS_MOST_BATCH_PLACES), .empty = "each step loads its own",
-         .help = "keep the first K batches on the devices and use them in turn, so that further steps neither load nor copy"},
-        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .kept = "shuffle", .help = "a new order each epoch"},
+         .help = "keep the first K batches on the devices and reuse them in turn: later steps neither load nor copy"},
+        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .kept = "shuffle", .help = "shuffle the samples in each epoch"},
         {.kind = LS_OPTION_SWITCH, .name = "set-epoch", .to.flag = &o->set_epoch, .kept = "shuffle",
-         .help = "tell the sampler which epoch begins; without it, a mistake that many scripts make, every epoch has the first one's order"},
+         .help = "tell the sampler which epoch begins; otherwise every epoch has the order of the first (a common mistake)"},
         {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last, .kept = "drop_last",
-         .help = "leave out the last batch of an epoch if it is not full"},
+         .help = "leave out an epoch's last batch unless full"},
         {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N", .kept = "seed",
          .help = "seed of the initial weights and of the order of the samples"},
         {.kind = LS_OPTION_INT, .name = "workers", .to.number = &o->workers, .argument = "N",
          .limits = LS_BETWEEN(0, LS_LOADER_MAX_WORKERS), .kept = "workers",
-         .help = "loader threads of each rank; more of them than cores, over all ranks, slow the training down; 0: the training thread assembles "
-                 "its batches"},
+         .help = "loader threads per rank; more than cores, over all ranks, slow training down; 0: the training thread assembles batches"},
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
          .limits = LS_BETWEEN(1, 64), .agreement = LS_MAY_DIFFER, .help = "batches that each worker prepares ahead"},
     };
@@ -124,13 +122,13 @@ static size_t gpu_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "GPUs"},
         {.kind = LS_OPTION_FLAG, .name = "tf32", .to.flag = &o->tf32, .kept = "tf32",
-         .help = "let matrix products round their inputs to TF32 (10 bits of mantissa)"},
+         .help = "round the inputs of matrix multiplies to TF32 (10 bits of mantissa)"},
         {.kind = LS_OPTION_FLAG, .name = "cuda-graph", .to.flag = &o->cuda_graph,
          .help = "record the step as a CUDA graph and launch it as a whole"},
         {.kind = LS_OPTION_SWITCH, .name = "pin-memory", .to.flag = &o->pin_memory, .agreement = LS_MAY_DIFFER,
-         .help = "page-lock the loader's batches, so that their copies run beside the training"},
+         .help = "page-lock the loader's batches: copies then overlap with training"},
         {.kind = LS_OPTION_FLAG, .name = "debug-launches", .to.flag = &o->debug_launches, .agreement = LS_MAY_DIFFER,
-         .help = "wait after each operation, so that a failure is reported with the operation's name; slow"},
+         .help = "wait after each operation: a failure then names the operation; slow"},
     };
     _Static_assert(sizeof table / sizeof *table <= GPU_ROWS, "GPU_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -141,26 +139,26 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "The optimizer"},
         {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &o->optimizer, .choices = optimizers,
-         .kept = "optimizer", .help = "the rule of the update"},
+         .kept = "optimizer", .help = "update rule"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr", .to.real = &o->learning_rate, .argument = "X",
          .limits = LS_AT_LEAST(0), .kept = "lr", .help = "learning rate"},
         {.kind = LS_OPTION_DOUBLE, .name = "momentum", .to.real = &o->momentum, .argument = "X",
          .limits = LS_AT_LEAST(0), .kept = "momentum", .help = "momentum of sgd"},
         {.kind = LS_OPTION_FLAG, .name = "nesterov", .to.flag = &o->nesterov, .kept = "nesterov", .help = "Nesterov's momentum for sgd"},
         {.kind = LS_OPTION_DOUBLE, .name = "weight-decay", .to.real = &o->weight_decay, .argument = "X", .kept = "weight_decay",
-         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, which is 0.01 for adamw and otherwise 0"},
+         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, 0.01 for adamw, otherwise 0"},
         {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
          .kept = "clip_norm",
-         .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
+         .help = "scale gradients down to this norm over all parameters", .empty = "no clipping"},
         {.kind = LS_OPTION_CHOICE, .name = "offload", .to.number = &o->offload, .choices = offloads,
-         .help = "optimizer: keep its state in the host's memory and update there: the same bits, less memory on the device, more time; not "
-                 "on meta devices"},
+         .help = "optimizer: keep the optimizer's state in host memory and update there: same bits, less device memory, more time; not on meta "
+                 "devices"},
         {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = ls_rate_scaling_names,
          .kept = "lr_scale", .help = "multiply the learning rate by the number of devices, or its square root"},
         {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
-         .limits = LS_AT_LEAST(0), .kept = "schedule", .help = "let the learning rate rise over the first N steps"},
+         .limits = LS_AT_LEAST(0), .kept = "schedule", .help = "raise the learning rate linearly over the first N steps"},
         {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = ls_schedule_names, .kept = "schedule",
-         .help = "cosine: down to --lr-min at the end of the run; step: times --lr-decay every --lr-decay-epochs"},
+         .help = "cosine: decay to --lr-min at the end of the run; step: multiply by --lr-decay every --lr-decay-epochs epochs"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr-min", .to.real = &o->min_rate, .argument = "X",
          .limits = LS_AT_LEAST(0), .kept = "schedule", .help = "learning rate at the end of the cosine"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr-decay", .to.real = &o->decay_factor, .argument = "X",
@@ -170,12 +168,12 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
 
         {.kind = LS_OPTION_HEADING, .help = "Precision"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &o->precision, .choices = precisions, .kept = "precision",
-         .help = "type of activations and of the inputs of matrix products (automatic mixed precision); weights and their gradients stay fp32"},
+         .help = "type of activations and of the inputs of matrix multiplies (automatic mixed precision); weights and their gradients stay fp32"},
         {.kind = LS_OPTION_DOUBLE, .name = "init-scale", .to.real = &o->init_scale, .argument = "X",
-         .limits = LS_ABOVE(0), .help = "fp16: the loss scale at the start"},
+         .limits = LS_ABOVE(0), .help = "fp16: initial loss scale"},
         {.kind = LS_OPTION_INT, .name = "growth-interval", .to.number = &o->growth_interval, .argument = "N",
          .limits = LS_BETWEEN(1, INT32_MAX), .kept = "growth_interval",
-         .help = "fp16: the loss scale is doubled after so many steps in a row without infinities"},
+         .help = "fp16: double the loss scale after this many steps in a row without infinities"},
     };
     _Static_assert(sizeof table / sizeof *table <= RECIPE_ROWS, "RECIPE_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -188,55 +186,54 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE", .agreement = LS_ALL_OR_NONE,
          .help = "write a checkpoint at the end of the run (weights, optimizer, position; safetensors)"},
         {.kind = LS_OPTION_INT64, .name = "save-every", .to.big_number = &o->save_every, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "write it after every N steps, too", .empty = "at the end only"},
+         .limits = LS_AT_LEAST(1), .help = "write the checkpoint also after every N steps", .empty = "at the end only"},
         {.kind = LS_OPTION_STRING, .name = "resume", .to.text = &o->resume, .argument = "FILE",
-         .agreement = LS_ALL_OR_NONE, .help = "continue from this checkpoint, bit for bit"},
+         .agreement = LS_ALL_OR_NONE, .help = "resume from this checkpoint, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "resume-if-present", .to.text = &o->resume_if_present, .argument = "FILE",
          .agreement = LS_ALL_OR_NONE,
-         .help = "the same, but start anew where there is no such file yet, for jobs that are started again: --metrics and "
-                 "--dump-losses go on, too; a damaged file is refused"},
+         .help = "the same if the file exists, otherwise start at step 0, for jobs that restart; --metrics and --dump-losses are continued; a damaged "
+                 "file is refused"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
-         .agreement = LS_MAY_DIFFER, .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
+         .agreement = LS_MAY_DIFFER, .help = "write only the trained weights, as a PyTorch state dict in safetensors"},
         {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix, .agreement = LS_MAY_DIFFER,
-         .help = "with --save-weights: names begin with module., as PyTorch's DataParallel and DDP have them"},
+         .help = "with --save-weights: begin names with module., as PyTorch's DataParallel and DDP do"},
 
         {.kind = LS_OPTION_HEADING, .help = "The host"},
         {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &o->host_lock_us, .argument = "US",
          .limits = LS_BETWEEN(0, LS_HOST_LOCK_MOST_US), .empty = "no lock",
-         .help = "emulate an interpreter's lock: each launch takes its process's one lock and keeps a core busy for US "
-                 "microseconds; not on meta devices"},
+         .help = "emulate an interpreter's lock: each launch holds the process's lock and a core for US microseconds; not on meta devices"},
 
         {.kind = LS_OPTION_HEADING, .help = "Limits"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &o->timeout_s, .argument = "SECONDS",
          .limits = LS_ABOVE(0), .agreement = LS_MAY_DIFFER,
-         .help = "deadline of every wait for another device or rank"},
+         .help = "deadline of every wait for another device or rank, in seconds"},
         {.kind = LS_OPTION_BYTES, .name = "device-memory", .to.nbytes = &o->device_memory_bytes, .argument = "BYTES",
-         .agreement = LS_MAY_DIFFER, .help = "capacity of a device's memory (K, M, G)", .empty = "the machine's"},
+         .agreement = LS_MAY_DIFFER, .help = "capacity of each device's memory in bytes (suffixes K, M, G)", .empty = "the machine's"},
 
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "metrics", .to.text = &o->metrics, .argument = "FILE", .agreement = LS_MAY_DIFFER,
-         .help = "a line of JSON per step, and a summary as the last line; on a terminal also a live view of the devices"},
+         .help = "write a line of JSON per step, and a summary as the last line; on a terminal also show the devices live"},
         {.kind = LS_OPTION_STRING, .name = "summary", .to.text = &o->summary, .argument = "FILE", .agreement = LS_MAY_DIFFER,
-         .help = "the summary alone, which takes no time in a step; -: the last line of standard output"},
+         .help = "write only the summary, at no cost per step; -: as the last line of standard output"},
         {.kind = LS_OPTION_STRING, .name = "dump-losses", .to.text = &o->dump_losses, .argument = "FILE",
-         .agreement = LS_MAY_DIFFER, .help = "the global mean loss of each step, one per line"},
+         .agreement = LS_MAY_DIFFER, .help = "write each step's global mean loss, a line per step"},
         {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &o->trace, .argument = "DIR",
-         .help = "record what every device and thread does in some steps, as files that Perfetto and replay read"},
+         .help = "record what every device and thread does in some steps, in files for Perfetto and replay"},
         {.kind = LS_OPTION_INT64, .name = "trace-steps", .to.big_number = &o->trace_steps, .argument = "N",
          .limits = LS_BETWEEN(1, 100000), .help = "steps to record, after the warm-up"},
         {.kind = LS_OPTION_FLAG, .name = "virtual-time", .to.flag = &o->virtual_time,
-         .help = "with --trace, for more devices than cores: bind all CPU devices to one core, and record CPU time"},
+         .help = "with --trace, for more devices than cores: run all CPU devices on one core and record CPU time"},
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
-         .help = "accuracy on the test samples after each epoch; without, a folder needs none"},
+         .help = "measure accuracy on the test samples after each epoch; otherwise a folder needs no test samples"},
         {.kind = LS_OPTION_INT64, .name = "generate", .to.big_number = &o->generate, .argument = "N",
          .limits = LS_BETWEEN(1, 1000000), .empty = "nothing",
-         .help = "at the end continue the beginning of a text's test set by N tokens, and print both"},
+         .help = "after training, continue the start of the text's test set by N tokens, and print both"},
         {.kind = LS_OPTION_DOUBLE, .name = "temperature", .to.real = &o->temperature, .argument = "T", .limits = LS_ABOVE(0),
          .empty = "always the likeliest token",
-         .help = "with --generate: draw tokens from --seed, each with probability softmax(logits/T)"},
+         .help = "with --generate: sample tokens by --seed, with probability softmax(logits/T)"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .agreement = LS_MAY_DIFFER, .help = "no progress, no notes"},
         {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose, .agreement = LS_MAY_DIFFER,
-         .help = "say what has been chosen, and why: the kind of devices, the back-end"},
+         .help = "print what was chosen and why: kind of devices, back-end"},
     };
     _Static_assert(sizeof table / sizeof *table <= OTHER_ROWS, "OTHER_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -299,7 +296,7 @@ ls_status ls_parse_every(const char *text, int *every) {
     long number = strtol(text, &end, 10);
     bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && number >= 1 && number <= INT_MAX;
     if (!is_sqrt && !is_number)
-        return ls_fail(LS_ERR_USAGE, "--checkpoint-activations %s: it takes a number of blocks, 1 or more, or sqrt",
+        return ls_fail(LS_ERR_USAGE, "--checkpoint-activations %s: expected a number of blocks, 1 or more, or sqrt",
                        text);
     *every = is_sqrt ? LS_EVERY_SQRT : (int)number;
     return LS_OK;
@@ -322,11 +319,11 @@ ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_devi
     return status;
 }
 
-/* --- where it goes on ----------------------------------------------------------------------------------------------- */
+/* --- resuming ----------------------------------------------------------------------------------------------------- */
 
 const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->resume : o->resume_if_present; }
 
-/* What else is wrong with the file is said by whoever reads it. */
+/* Other errors of the file are reported when it is read. */
 bool ls_train_resumes(const ls_train_options *o) {
     struct stat info;
     return o->resume || (o->resume_if_present && (stat(o->resume_if_present, &info) == 0 || errno != ENOENT));

@@ -1,5 +1,5 @@
-/* options_data — what --data names: images, random samples, texts.
- *   idea  : what is in files is opened before the model, which may take its input's shape, its classes or its vocabulary from
+/* options_data — opens the data that --data names: images, random samples, texts.
+ *   idea  : files are opened before the model, which may take its input's shape, its classes or its vocabulary from
  *           them. Random samples follow from the model, and are opened after it */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,19 +14,19 @@
 
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000, RANDOM_VOCABULARY = 65 };
 
-/* What follows in --data behind a prefix; NULL: it has another. */
-static const char *behind(const ls_train_options *o, const char *prefix) {
+/* The part of --data after a prefix; NULL if the prefix is a different one. */
+static const char *text_after(const ls_train_options *o, const char *prefix) {
     size_t length = strlen(prefix);
     return strncmp(o->data, prefix, length) == 0 ? o->data + length : NULL;
 }
 
-static const char *stream_folder(const ls_train_options *o) { return behind(o, "stream:"); }
-static const char *random_seed(const ls_train_options *o) { return behind(o, "random:"); }
-static const char *sums_seed(const ls_train_options *o) { return behind(o, "sums:"); }
+static const char *stream_folder(const ls_train_options *o) { return text_after(o, "stream:"); }
+static const char *random_seed(const ls_train_options *o) { return text_after(o, "random:"); }
+static const char *sums_seed(const ls_train_options *o) { return text_after(o, "sums:"); }
 
-const char *ls_train_text_files(const ls_train_options *o) { return behind(o, "text:"); }
+const char *ls_train_text_files(const ls_train_options *o) { return text_after(o, "text:"); }
 
-static bool is_memory(const ls_train_options *o) { return behind(o, "memory:") != NULL; }
+static bool is_memory(const ls_train_options *o) { return text_after(o, "memory:") != NULL; }
 
 bool ls_train_is_sums(const ls_train_options *o) { return sums_seed(o) != NULL; }
 
@@ -45,7 +45,7 @@ static ls_status parse_seed(const ls_train_options *o, const char *text, uint64_
     *seed = strtoull(text, &end, 10);
     bool is_number = text[0] >= '0' && text[0] <= '9';
     if (errno == 0 && is_number && *end == '\0') return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--data %s: the seed is no number", o->data);
+    return ls_fail(LS_ERR_USAGE, "--data %s: expected a number as the seed", o->data);
 }
 
 /* --- texts, before the model -------------------------------------------------------------------------------------- */
@@ -60,11 +60,10 @@ static ls_status open_sets(const ls_train_options *o, int context, ls_dataset **
 static ls_status complete_model(ls_train_options *o, struct ls_gpt_sizes *sizes, int vocabulary) {
     if (sizes->vocabulary == 0) sizes->vocabulary = vocabulary;
     if (sizes->vocabulary < vocabulary) {
-        return ls_fail(
-            LS_ERR_USAGE,
-            "--model %s: its vocabulary of %d is too small for the %d different bytes of --data %s; leave it "
-            "out, or give %d or more",
-            o->model, sizes->vocabulary, vocabulary, o->data, vocabulary);
+        return ls_fail(LS_ERR_USAGE,
+                       "--model %s: its vocabulary of %d is too small for the %d different bytes of --data %s; leave "
+                       "it out, or give %d or more",
+                       o->model, sizes->vocabulary, vocabulary, o->data, vocabulary);
     }
     ls_gpt_describe(sizes, o->completed_model, sizeof o->completed_model);
     o->model = o->completed_model;
@@ -78,7 +77,7 @@ static ls_status open_text(ls_train_options *o, ls_dataset **train, ls_dataset *
     if (random_seed(o)) return complete_model(o, &sizes, sizes.vocabulary > 0 ? 1 : RANDOM_VOCABULARY);
     if (!is_text(o)) {
         return ls_fail(LS_ERR_USAGE,
-                       "--data %s has images, and %s takes tokens: give --data text:FILE, sums:SEED or random:SEED",
+                       "--data %s has images, but %s takes tokens: give --data text:FILE, sums:SEED or random:SEED",
                        o->data, o->model);
     }
     status = open_sets(o, sizes.context, train, test);
@@ -116,8 +115,7 @@ static ls_status open_stream(const char *folder, bool evaluate, int *normalize, 
     if (*normalize < 0) *normalize = LS_NORMALIZE_MNIST;
     if (*normalize == LS_NORMALIZE_AUTO)
         return ls_fail(LS_ERR_USAGE,
-                       "--normalize auto takes its numbers from all samples, which nobody has of a stream: "
-                       "give mnist or none");
+                       "--normalize auto needs all samples, which a stream does not have: give mnist or none");
     ls_normalize rule = (ls_normalize)*normalize;
     ls_status status = ls_dataset_open_stream(train, folder, LS_SPLIT_TRAIN, 0, rule);
     return status == LS_OK && evaluate ? ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, 0, rule) : status;
@@ -132,7 +130,7 @@ static ls_status open_images(const ls_train_options *o, int *normalize, ls_datas
     return ls_dataset_open_folder(train, o->evaluate ? test : NULL, folder, normalize);
 }
 
-/* What follows from the data that were opened. */
+/* Sets the options that follow from the opened data. */
 static void note_data(ls_train_options *o, const ls_dataset *train, const ls_dataset *test) {
     o->sample = *ls_dataset_spec(train);
     if (!ls_train_data_folder(o)) return;
@@ -141,11 +139,11 @@ static void note_data(ls_train_options *o, const ls_dataset *train, const ls_dat
     if (!test) o->evaluate = false; /* a folder of arrays may lack test samples */
 }
 
-/* Of a program that uses the library. */
+/* Opens the arrays of a program that uses the library. */
 static ls_status open_memory(const ls_train_options *o, ls_dataset **train, ls_dataset **test) {
     const struct ls_embedding *embedding = o->embedding;
     if (!embedding || embedding->train.count == 0)
-        return ls_fail(LS_ERR_USAGE, "--data %s is for programs that use the library and have samples in memory",
+        return ls_fail(LS_ERR_USAGE, "--data %s needs samples in memory, which only programs that use the library have",
                        o->data);
     ls_status status = ls_dataset_from_memory(train, &embedding->train);
     return status == LS_OK && embedding->test.count > 0 ? ls_dataset_from_memory(test, &embedding->test) : status;
@@ -173,7 +171,7 @@ ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_datase
     return close_unless(status, train, test);
 }
 
-/* --- behind the model --------------------------------------------------------------------------------------------- */
+/* --- after the model ---------------------------------------------------------------------------------------------- */
 
 ls_sample_spec ls_train_sample_spec(const ls_model *model) {
     struct ls_shape input = ls_model_input(model);
@@ -198,6 +196,7 @@ size_t ls_train_sample_tokens(const ls_model *model) {
 static ls_status open_random(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
     uint64_t seed;
     ls_status status = parse_seed(o, random_seed(o), &seed);
+    if (o->unread) return status;
     ls_sample_spec spec = ls_train_sample_spec(model);
     if (status == LS_OK) status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
     if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
@@ -209,11 +208,11 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
     size_t taken = ls_sample_input_count(&wanted), there = ls_sample_input_count(spec), sample;
     if (taken != there) {
         bool labels = spec->classes > 0;
-        return ls_fail(LS_ERR_INVALID,
-                       "the samples of %s have %d x %d x %d = %zu values, the model takes %zu: --model %s:%zu,256,%zu "
-                       "would fit",
-                       path, spec->channels, spec->height, spec->width, there, taken, labels ? "mlp" : "wide", there,
-                       labels ? (size_t)spec->classes : spec->target_count);
+        return ls_fail(
+            LS_ERR_INVALID,
+            "the samples of %s have %d x %d x %d = %zu values, but the model takes %zu: give --model %s:%zu,256,%zu",
+            path, spec->channels, spec->height, spec->width, there, taken, labels ? "mlp" : "wide", there,
+            labels ? (size_t)spec->classes : spec->target_count);
     }
     if (wanted.classes == 0 && spec->classes > 0) {
         return ls_fail(LS_ERR_INVALID,
@@ -226,7 +225,7 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
                        path, there, spec->target_count);
     }
     if (wanted.target_count != spec->target_count) {
-        return ls_fail(LS_ERR_INVALID, "%s has target vectors of %zu values, the model gives %zu", path,
+        return ls_fail(LS_ERR_INVALID, "%s has target vectors of %zu values, but the model gives %zu", path,
                        spec->target_count, wanted.target_count);
     }
     if (wanted.classes == 0) return LS_OK;
@@ -240,11 +239,11 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
     const char *folder = is_memory(o) ? "the program" : ls_train_data_folder(o);
     ls_status status = LS_OK;
     int normalize = o->normalize;
-    if (*train && !folder) return LS_OK; /* a text, which the model was completed by */
+    if (*train && !folder) return LS_OK; /* a text, which has completed the model */
     if (random_seed(o))
         status = open_random(o, model, train, test);
     else if (!folder)
-        status = ls_fail(LS_ERR_USAGE, "--data %s is a text, and %s takes images: give --model gpt", o->data, o->model);
+        status = ls_fail(LS_ERR_USAGE, "--data %s is a text, but %s takes images: give --model gpt", o->data, o->model);
     else if (!*train)
         status = is_memory(o) ? open_memory(o, train, test) : open_images(o, &normalize, train, test);
     if (status == LS_OK && folder) status = check_fit(*train, model, folder);

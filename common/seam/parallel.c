@@ -1,4 +1,4 @@
-/* parallel — what the three ways to train share. */
+/* parallel — code that the three modes of training share. */
 #include "common/seam/parallel.h"
 
 #include "common/base/log.h"
@@ -86,7 +86,7 @@ float *ls_parallel_step_loss(ls_parallel *p) {
     return p->is_capturing ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
 }
 
-/* Of the micro-batch: the first one's is where those of the others are added. */
+/* The slot of a micro-batch's loss; the losses of the others are added to that of the first one. */
 static float *loss_slot(ls_parallel *p) {
     return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
 }
@@ -139,7 +139,7 @@ void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode) {
 ls_status ls_parallel_init(ls_parallel *p) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
     p->micro_batches = 1;
-    if (p->data_size == 0) { /* no grid */
+    if (p->data_size == 0) { /* no mesh */
         p->data_rank = p->rank;
         p->data_size = p->world_size;
         p->tensor_size = 1;

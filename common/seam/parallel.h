@@ -1,16 +1,16 @@
-/* The seam between the training loop and a way to train in parallel: the state that every mode has, and what they share.
+/* The seam between the training loop and a parallel mode: the state that every mode has, and the functions they share.
  *
- * What a mode fills in is told by mode.h, when its calls are made by step.h. With --accumulate K the batch of a step is
- * cut into K micro-batches: prepare and forward_backward run for each of them, and gradients add up where they are; only
- * the last one's are communicated (PyTorch's no_sync), and reduce and apply follow once.
+ * mode.h defines the functions of a mode, step.h calls them. With --accumulate K the batch of a step is cut into K
+ * micro-batches: prepare and forward_backward run for each of them, and gradients accumulate; they are communicated
+ * with the last micro-batch only (PyTorch's no_sync), and reduce and apply follow once.
  *
- * All calls of a step are about one micro-batch, p->batch: the driver's newest. A mode that has several in flight (a
- * pipeline) leaves backwards to a later forward_backward, at the latest to the last one's, in the order of the
- * micro-batches. It keeps what p->batch was in each forward_backward, and sets p->batch to it again before it goes back.
- * It has as many places, and a frame (common/nn/frame.h) for each.
+ * Each call of a step processes one micro-batch, p->batch: the driver's newest. A mode with several in flight (a
+ * pipeline) defers backwards to a later forward_backward, at the latest the last one, in the order of the
+ * micro-batches. It saves p->batch of each forward_backward and restores it before the backward. It has as many places,
+ * and a frame (common/nn/frame.h) for each.
  *
- * What a mode's calls enqueue poisons a device if it fails (device.h), and the driver asks the devices behind each of
- * them; they return all other failures: a thread that does not come back, another rank, memory.
+ * A failure of enqueued work poisons a device (device.h), and the driver checks the devices after each call; the calls
+ * return all other failures: a stuck thread, another rank, memory.
  *
  * All of it is enqueued on streams; nothing in a step waits for the host. (Two exceptions: DDP's second step builds the
  * buckets, and an offloaded optimizer waits for the gradients.) */
@@ -27,27 +27,26 @@
 
 #define LS_MAX_DEVICES 64
 
-/* A micro-batch on its way through a step: memory for its inputs on one device, and for its answers on the device that
- * takes the loss; and what lies there. */
+/* A micro-batch in a step: memory for its inputs on one device and for its answers on the device that computes the
+ * loss; and its content. */
 struct ls_device_batch {
     void *inputs;    /* in the model's precision, or integers */
     int64_t *labels; /* or */
     float *targets;
-    ls_event *used;             /* behind its last reader */
+    ls_event *used;             /* after its last reader */
     size_t count, global_count; /* samples: of the micro-batch, and of the whole step over all devices */
-    int index;                  /* which of its step's; written by the driver (step.h) */
+    int index;                  /* within its step; written by the driver (step.h) */
 };
 
 #define LS_MOST_BATCH_PLACES 64
 
-/* The places where micro-batches lie, used in turn. Where the host is ahead of the device there are two: while one step
- * computes, the next one's batch arrives. Each place is filled when what lay there has been used, so the host is never
- * further ahead than there are places. With --resident-batches K there are at least K, which keep what the first steps
- * have put there. */
+/* The memory of micro-batches, used in turn. If the host runs ahead of the device there are two places: while one step
+ * computes, the next batch arrives. A place is refilled only after its last use, so the host is never further ahead
+ * than there are places. With --resident-batches K there are at least K, which keep the batches of the first steps. */
 struct ls_batch_places {
     struct ls_device_batch place[LS_MOST_BATCH_PLACES];
     int count, newest; /* newest: filled last */
-    size_t max_count;  /* samples that a place has room for */
+    size_t max_count;  /* samples of the largest batch */
 };
 
 struct ls_parallel {
@@ -55,46 +54,46 @@ struct ls_parallel {
     const struct ls_mode *mode;
     const struct ls_parallel_ops *ops;    /* the mode's step */
     const struct ls_process_ops *process; /* the mode's process; NULL: one */
-    int rank, world_size;                 /* processes; 0 and 1 where there is one */
-    /* A grid's axes (common/comm/mesh.h); without a grid all processes are on the data axis. The processes of a data axis
-     * take samples of their own; those of a tensor axis compute the same samples together */
+    int rank, world_size;                 /* processes; 0 and 1 if there is one */
+    /* The axes of a mesh (common/comm/mesh.h); without a mesh all processes are on the data axis. Processes on the data
+     * axis have different samples; those on the tensor axis compute the same samples together */
     int data_rank, data_size, tensor_rank, tensor_size;
-    bool loss_elsewhere;                /* the losses of this process count 0: another one's are those of its samples */
-    int device_count;                   /* devices that train, over all processes */
-    int local_device_count;             /* devices of this process */
+    bool loss_elsewhere;    /* the losses of this process count 0: another process computes those of its samples */
+    int device_count;       /* devices that train, over all processes */
+    int local_device_count; /* devices of this process */
     ls_device *devices[LS_MAX_DEVICES]; /* of this process */
     int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
-    ls_dtype sent_as;                   /* the type in which gradients travel; LS_FP32: as they are */
-    const char *compression;            /* how they travel, if a type does not say it: "topk:0.01"; NULL: it does */
-    const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
-    const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
+    ls_dtype sent_as;                   /* the type in which gradients are sent */
+    const char *compression;            /* "topk:0.01"; NULL: none, other than sent_as */
     const char
-        *gpu_missed; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
+        *join_rule; /* the divisor of gradients after ranks have run out of samples, as text; NULL: without --join */
+    const char *backend;     /* the path between devices: "copies", "nccl", "shm", ...; NULL: one device */
+    const char *why_not_gpu; /* the reason for CPU devices although a GPU was expected; NULL: none */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */
     struct ls_batch_places places;
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
-    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks (loss_elsewhere) divided by data_size is
-     * the loss of the global batch; and two places more, for captured steps and for the loss of a micro-batch */
+    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks (loss_elsewhere) divided by
+     * data_size is the loss of the global batch; and two more, for captured steps and for the loss of a micro-batch */
     float *losses;
     const float *micro_loss; /* the last of them */
-    /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
+    /* the factor of the loss's gradient, in memory of loss_device; NULL: no loss scaling */
     const float *loss_scale;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
-    /* the step in progress: written by the loop, but for batch and accumulates */
+    /* the step in progress: written by the loop, except for batch and accumulates */
     uint64_t step;     /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch;     /* for messages */
-    int micro_batches; /* of each step; 1 where nothing is accumulated */
-    struct ls_device_batch *batch; /* the micro-batch that calls are about: one of the places */
-    bool no_sync;                  /* nothing is communicated, and what comes is added up, until it is false again */
-    bool accumulates;              /* the gradients hold something that the next backward is to add to */
+    int micro_batches; /* of each step; 1 without accumulation */
+    struct ls_device_batch *batch; /* the micro-batch of the calls: one of the places */
+    bool no_sync;                  /* while true: no communication, gradients accumulate */
+    bool accumulates;              /* the next backward adds to the gradients */
     /* written by the loop before the run */
-    bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
+    bool check_each_loss; /* forward_backward checks the loss before backward (ls_check_loss) */
     /* written by step_graph.c */
     struct ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
-    bool is_capturing;           /* what is enqueued is captured into a CUDA graph, which is launched more than once */
+    bool is_capturing;           /* enqueued work is captured into a CUDA graph, to be launched repeatedly */
 };
 
 /* Allocates room for `max_count` samples of the model's shape, in category input. */
@@ -102,8 +101,8 @@ ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs
                                 const ls_model *model, size_t max_count);
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
 
-/* Enqueues the copy of a host batch on `stream`, behind the last use of what lies there. Without inputs (NULL) nothing
- * is copied: the batch lies there already, or has no samples. */
+/* Enqueues the copy of a host batch on `stream`, after the last use of the place. Without inputs (NULL) nothing is
+ * copied: the batch is there already, or has no samples. */
 void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                             const ls_batch *host);
 
@@ -126,36 +125,37 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
-/* The process's sum_over_ranks; where there is one process, nothing. */
+/* The process's sum_over_ranks; a no-op with one process. */
 ls_status ls_sum_over_ranks(ls_parallel *p, double *values, size_t count);
 
 /* The outcome of a call of ops: `status` if that is a failure, else the failure of the model's device or of the loss
- * device, if any. (DataParallel asks its other replicas' devices at each hand-over.) */
+ * device, if any. (DataParallel checks its other replicas' devices at each hand-off.) */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
-/* The mode's rank_state of the parameter; no such function: nothing. */
+/* The mode's rank_state of the parameter; empty if the mode has no such function. */
 struct ls_rank_state ls_parallel_rank_state(const ls_parallel *p, size_t parameter);
 
-/* "none", the half type in which gradients travel, or how they travel: as files say it. */
+/* The compression of gradients as text for files: "none", "fp16", "bf16" or "topk:...". */
 static inline const char *ls_parallel_sent_as(const ls_parallel *p) {
     if (p->compression) return p->compression;
     return p->sent_as == LS_FP32 ? "none" : ls_dtype_name(p->sent_as);
 }
 
-/* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
+/* Whether the clock measures this process's work: false if CPU devices take turns on too few cores. */
 static inline bool ls_parallel_has_cores(const ls_parallel *p) {
     return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
 }
 
-/* How many devices take samples of their own: copies of the model, each on one device or on several that share it out. */
+/* The number of replicas, each with different samples: copies of the model, each on one device or split over
+ * several. */
 static inline int ls_parallel_replicas(const ls_parallel *p) { return p->data_size * p->local_device_count; }
 
 /* Whether p->batch is the first, or the last, micro-batch of its step. */
 static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->batch->index == 0; }
 static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->batch->index == p->micro_batches - 1; }
 
-/* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
- * update: the last one's, unless it is no_sync. */
+/* Whether this micro-batch's gradients, with those of earlier ones added, are communicated and used in the update: true
+ * for the last one, unless it is no_sync. */
 bool ls_parallel_syncs(const ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
@@ -166,9 +166,9 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
 
-/* Samples of micro-batch `micro_batch` of a full step on replica `replica` of all (torch.chunk's rule; possibly 0): without a
- * grid that is a device. Ranks take their parts of the step's batch and cut those into micro-batches; a process with several
- * devices cuts each micro-batch for them. */
+/* Samples of micro-batch `micro_batch` of a full step on replica `replica` of all (torch.chunk's rule; possibly 0):
+ * without a mesh, a replica is a device. Ranks take their parts of the step's batch and cut those into micro-batches; a
+ * process with several devices cuts each micro-batch for them. */
 size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int replica, int micro_batch);
 
 /* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
@@ -176,23 +176,23 @@ size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int repl
  * the loss data_size takes gradient_weight's place. The loss is added to those of the micro-batches before. */
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight);
 
-/* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
- * the device; it returns what else can go wrong. The parameters count as changed. */
+/* For apply: the optimizer's step, except for the parameters in `skip` (NULL: none). A failure of enqueued work poisons
+ * the device; other failures are returned. The parameters count as changed. */
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
 
-/* Where the step's loss lies: its place in the ring; while a step is captured, the place behind the ring. */
+/* The address of the step's loss: its entry of the ring; while a step is captured, the entry after the ring. */
 float *ls_parallel_step_loss(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
 
-/* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
- * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss
- * device's compute stream; without p->check_each_loss it only asks whether the device has failed. LS_ERR_DIVERGED, or
- * what ls_loss_diverged returns. (divergence.c) */
+/* Called by forward_backward when the loss of this process has been enqueued, before backward: a NaN or an infinity
+ * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute
+ * stream; without p->check_each_loss it only checks whether the device has failed. LS_ERR_DIVERGED, or what
+ * ls_loss_diverged returns. (divergence.c) */
 ls_status ls_check_loss(ls_parallel *p);
 
-/* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the
- * first such value stands; the other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank
- * was first to say why. (divergence.c) */
+/* Ends a run whose loss is not finite: reports the step and, if `search`, the first tensor that is not finite; the
+ * other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank reported first.
+ * (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
 /* Waits for all devices of this process; after a failure (`status`) calls ops->abandon first. Returns `status`, or else
@@ -200,19 +200,18 @@ ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool sear
  * reads the loader's batches any more. */
 ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 
-/* Sets mode and its tables. First of all, so that destroy can be called. */
+/* Sets the mode and its tables. Call first, so that destroy can be called. */
 void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
- * before), and the place on the axes, unless a grid's mode has set it; release also what alloc_places has given. */
+ * before), and the position on the axes, unless a mesh's mode has set it; release also frees alloc_places' memory. */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 
 extern const struct ls_mode ls_single_mode;
 
-/* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
- * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a
- * micro-batch. */
+/* The plain single-device mode: no process group, no replicas, nothing between backward and the optimizer. Borrows
+ * device and model; the model must be initialised, and gets its gradients here. `max_batch` samples a micro-batch. */
 ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
                            size_t max_batch);
 

@@ -1,8 +1,8 @@
-/* Where a device's time goes: one clock per device, switched from phase to phase by the thread that drives the device.
+/* Times of a device by phase: one clock per device, switched from phase to phase by the thread that drives the device.
  *
  * On CPU devices work runs while it is enqueued (or the thread waits for it), so a phase's time is the time its work
- * took; with a shuffled or a CUDA device it is only the time to enqueue. What a GPU does in a phase shows in a
- * profiler, to which its clock tells each switch, and in a trace, whose records bear the phase of their thread. A
+ * took; with a shuffled or a CUDA device it is only the time to enqueue. A GPU's work in a phase is visible in a
+ * profiler, to which the clock reports each switch, and in a trace, whose records have the phase of their thread. A
  * switch costs one reading of the clock, and on CPU devices two predicted branches. */
 #ifndef LS_SEAM_PHASE_H
 #define LS_SEAM_PHASE_H
@@ -16,7 +16,7 @@
 
 /* X(NAME, text, whether it is communication) */
 #define LS_PHASE_MAP(X)                                                                                                \
-    X(OTHER, "other", false)        /* between the phases: the loop, hand-overs between threads */                     \
+    X(OTHER, "other", false)        /* between the phases: the loop, hand-offs between threads */                      \
     X(LOADER, "loader", false)      /* waiting for the next batch */                                                   \
     X(INPUT, "input", false)        /* host to device */                                                               \
     X(SCATTER, "scatter", true)     /* DP: device 0 to the others, inputs and later gradients */                       \

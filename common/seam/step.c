@@ -1,9 +1,8 @@
-/* step — the four calls of a step, in their order: for every mode, and with or without a CUDA graph.
- *   idea  : a mode says what each call does; when it is made is said here, once. So whatever takes a step takes the
- *           loop's
- *   order : micro-batches one after the other; their gradients add up (micro_batch.c)
- *   fails : a call returns its own failure; what it has enqueued fails on a device, which is asked behind each call.
- *           Nothing is called behind a failure */
+/* step — calls the four calls of a step in their order: for every mode, and with or without a CUDA graph.
+ *   idea  : a mode defines the calls; this file alone defines their order, so every caller runs the same step
+ *   order : micro-batches run one after the other; their gradients are accumulated (micro_batch.c)
+ *   fails : a call returns its own failure; enqueued work fails on a device, whose status is read after each call.
+ *           After a failure nothing more is called */
 #include "common/seam/step.h"
 
 #include "common/comm/values.h"
@@ -53,7 +52,7 @@ ls_status ls_step_gradients(ls_parallel *p, const ls_batch *batch) {
     return ls_step_gradients_of(p, cut, &(struct whole){p, batch});
 }
 
-/* What a graph holds: a micro-batch, and with the last one the update. */
+/* The content of a graph: a micro-batch, and with the last one the update. */
 static ls_status enqueue(ls_parallel *p) {
     ls_status status = ls_parallel_run_micro_batch(p);
     return status == LS_OK && ls_parallel_is_last(p) ? ls_step_update(p) : status;

@@ -1,18 +1,18 @@
 /* step_graph — a step is captured once and then launched.
- *   idea  : what a step enqueues does not change from step to step: the same operations on the same memory with the
- *           same numbers (what varies lies on the device). What does change is kept out of the capture:
+ *   idea  : the work that a step enqueues is the same in each step: the same operations on the same memory with the
+ *           same numbers (values that vary are on the device). All that changes is kept out of the capture:
  *
- *               wait for the batch        before the launch; the batch itself comes from the copy stream, into
- *                                         places that are used in turn, so there is a graph for each place (and each
+ *               wait for the batch        before the launch; the copy stream copies the batch into one of several
+ *                                         buffers in turn, so there is a graph for each buffer (and each
  *                                         micro-batch)
  *               forward .. optimizer      the launch
- *               the loss to its place     after it: from a place that is always the same to the step's in the ring
+ *               the loss to its place     after it: copied from a fixed address to the step's in the ring
  *               the batch is used         after it
  *
- *           and what the host counts when it enqueues (batch norm's batches, bytes moved) is added up at each launch
- *   cost  : two launches and a copy of 4 bytes for the host, whatever the model. The clocks show all of it as the phase
- *           "graph". What lies inside only a profiler shows, which sees the kernels by their names
- *   order : that of the capture; operations and sums are the same as without, and so are the bits
+ *           and all that the host counts when it enqueues (batch norm's batches, bytes moved) is added at each launch
+ *   cost  : two launches and a copy of 4 bytes for the host, for any model. The clocks attribute all of it to the phase
+ *           "graph". Only a profiler sees inside of it, by the names of kernels
+ *   order : that of the capture; operations and sums are the same as without a graph, and so are the bits
  *   fails : an operation that needs the host cannot be captured; the function that enqueues it reports that, and the
  *           run ends */
 #include "common/seam/step_graph.h"
@@ -22,11 +22,11 @@
 
 #include "common/base/log.h"
 
-/* A micro-batch of the step in one place. */
+/* The capture of a micro-batch of the step, for one buffer. */
 struct capture {
     ls_graph *graph;
-    uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
-    int64_t batches_tracked;        /* that each batch norm counts: 1, or 0 without samples */
+    uint64_t bytes[LS_PHASE_COUNT]; /* its bytes, as the clocks count them */
+    int64_t batches_tracked;        /* the increase in each batch norm: 1, or 0 without samples */
 };
 
 struct ls_step_graph {
@@ -34,7 +34,7 @@ struct ls_step_graph {
     int64_t steps, launches;
     struct captured_batch {
         size_t count, global_count; /* of the captured step: the largest of the first steps */
-        struct capture *captures;   /* for each place */
+        struct capture *captures;   /* for each buffer */
     } * batches;                    /* one for each micro-batch */
 };
 
@@ -51,15 +51,15 @@ static bool alloc_captures(const ls_parallel *p, struct ls_step_graph *graph) {
 
 ls_status ls_step_graph_create(ls_parallel *p) {
     if (ls_device_kind_of(p->devices[0]) != LS_DEVICE_CUDA) {
-        return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
+        return ls_fail(LS_ERR_USAGE, "--cuda-graph needs GPUs; this run is on CPU devices");
     }
     const char *obstacle = p->mode->graph_obstacle ? p->mode->graph_obstacle(p) : NULL;
     if (ls_optimizer_offload_report(p->optimizer)) obstacle = "--offload optimizer, whose updates the host computes";
-    if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
+    if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph cannot be combined with %s", obstacle);
     struct ls_step_graph *graph = p->graph = calloc(1, sizeof *graph);
     if (!graph || !alloc_captures(p, graph)) {
         ls_step_graph_destroy(p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the graph of a step");
     }
     graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     return LS_OK;
@@ -77,8 +77,8 @@ static ls_status capture_step(ls_parallel *p, struct capture *capture, ls_status
     ls_status status = ls_graph_begin(graph->compute);
     if (status != LS_OK) return status;
     p->is_capturing = true;
-    /* each launch of the first has to make the copies in half precision, though an evaluation may have made them
-     * here */
+    /* each launch of the first one has to cast the parameters to half precision, even if an evaluation has cast them
+     * already */
     if (ls_parallel_is_first(p)) ls_model_parameters_changed(p->model);
     status = enqueue(p);
     p->is_capturing = false;
@@ -88,7 +88,7 @@ static ls_status capture_step(ls_parallel *p, struct capture *capture, ls_status
     return status != LS_OK ? status : ended;
 }
 
-/* What the host has counted in the captured step. */
+/* Adds what the host counted in the captured step. */
 static void count_again(ls_parallel *p, const struct capture *capture) {
     size_t layers = ls_model_batchnorm_count(p->model);
     for (size_t b = 0; b < layers; b++) *ls_model_batches_tracked(p->model, b) += capture->batches_tracked;
@@ -100,7 +100,7 @@ static ls_status launch(ls_parallel *p, const struct capture *capture) {
     ls_parallel_await_batch(p, graph->compute);
     ls_status status = ls_graph_launch(capture->graph, graph->compute);
     if (ls_parallel_is_last(p)) {
-        ls_model_parameters_changed(p->model); /* as the update would say, for whoever computes outside of the graph */
+        ls_model_parameters_changed(p->model); /* as an update does, for passes outside of the graph */
         ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
     }
     ls_parallel_end_backward(p, graph->compute);

@@ -11,13 +11,13 @@ ls_status ls_virtual_time_begin(ls_train_options *o) {
     static const char *const variable = "LS_CPU_STREAMS";
     const char *streams = getenv(variable);
     if (!o->virtual_time) return LS_OK;
-    if (!o->trace) return ls_fail(LS_ERR_USAGE, "--virtual-time is what a trace is recorded in: give --trace DIR, too");
+    if (!o->trace) return ls_fail(LS_ERR_USAGE, "--virtual-time needs a trace to be recorded: give --trace DIR, too");
     if (o->device_kind != LS_TRAIN_DEVICES_AUTO && o->device_kind != LS_TRAIN_DEVICES_CPU) {
-        return ls_fail(LS_ERR_USAGE, "--virtual-time is for CPU devices, which are what has too few cores");
+        return ls_fail(LS_ERR_USAGE, "--virtual-time needs CPU devices; GPUs do not share cores");
     }
     if (streams && strcmp(streams, "inline") != 0 && strcmp(streams, "threads") != 0) {
-        return ls_fail(LS_ERR_USAGE, "--virtual-time needs streams that run inline, or threads, and %s is \"%s\"",
-                       variable, streams);
+        return ls_fail(LS_ERR_USAGE, "--virtual-time needs streams that run inline, or threads; %s is \"%s\"", variable,
+                       streams);
     }
     o->device_kind = LS_TRAIN_DEVICES_CPU;
     if (setenv(variable, "inline", 0) != 0 || !ls_share_one_core()) {

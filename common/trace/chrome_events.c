@@ -1,8 +1,7 @@
-/* chrome_events — one line of a trace file becomes a lane, a task or a mark (chrome_write.c lists what there is).
- *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a number that comes twice, or is left out,
- *           is seen at once. A task may wait for one that comes later in the file; whether it came is seen at the
- *           file's end
- *   fails : what is missing, unknown or absurd is LS_ERR_INVALID, "FILE:LINE: what" */
+/* chrome_events — converts one line of a trace file to a lane, a task or a mark (chrome_write.c lists the events).
+ *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a duplicate or missing number is detected
+ *           at once. A task may wait for a later one of the file; the end of the file shows whether that task exists
+ *   fails : missing, unknown or absurd values are LS_ERR_INVALID, "FILE:LINE: what" */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static int find_name(ls_json *json, const cJSON *object, const char *member, con
     const char *text = ls_json_text(json, object, member);
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], text) == 0) return i;
-    ls_json_refuse(json, object, "%s is \"%.40s\", which is not known", member, text);
+    ls_json_refuse(json, object, "%s has the unknown value \"%.40s\"", member, text);
     return 0;
 }
 
@@ -27,7 +26,7 @@ static const char *const lane_kinds[] = {LS_LANE_MAP(ROW_NAME)};
 static const char *const task_kinds[] = {LS_TASK_MAP(ROW_NAME)};
 #undef ROW_NAME
 
-/* pid is rank + 1; a file of one rank has no other. */
+/* pid is rank + 1; a file of one rank has one pid only. */
 static int read_rank(struct ls_chrome_reader *reader, ls_json *json) {
     const cJSON *event = ls_json_root(json);
     int rank = (int)ls_json_whole(json, event, "pid", 1, ls_trace_what(reader->trace)->world_size) - 1;
@@ -50,9 +49,9 @@ static void read_lane(struct ls_chrome_reader *reader, ls_json *json) {
                            .rank = rank,
                            .device = (int)ls_json_whole(json, args, "device", LS_NONE, highest_device(reader))};
     if (id != expected)
-        ls_json_refuse(json, ls_json_root(json), "the lane of tid %d comes where that of tid %d is due", id + 1,
+        ls_json_refuse(json, ls_json_root(json), "found the lane of tid %d; expected that of tid %d", id + 1,
                        expected + 1);
-    if (reader->task_count > 0) ls_json_refuse(json, ls_json_root(json), "a lane is named after the first task");
+    if (reader->task_count > 0) ls_json_refuse(json, ls_json_root(json), "lanes must be named before the first task");
     if (!ls_json_failed(json)) (void)ls_trace_add_lane(reader->trace, &lane);
 }
 
@@ -62,7 +61,7 @@ static int find_lane(struct ls_chrome_reader *reader, ls_json *json) {
     int id = (int)ls_json_whole(json, ls_json_root(json), "tid", 1, LS_CHROME_MOST) - 1;
     if (ls_json_failed(json)) return 0;
     if (id >= count)
-        ls_json_refuse(json, ls_json_root(json), "tid %d is no lane; there are %d", id + 1, count);
+        ls_json_refuse(json, ls_json_root(json), "tid %d is not a lane; there are %d lanes", id + 1, count);
     else if (ls_trace_lane(reader->trace, reader->first_lane + id)->rank != rank)
         ls_json_refuse(json, ls_json_root(json), "tid %d is a lane of another rank", id + 1);
     return reader->first_lane + id;
@@ -79,12 +78,12 @@ static bool flag_or(ls_json *json, const cJSON *args, const char *name, bool oth
     return ls_json_has(args, name) ? ls_json_bool(json, args, name) : otherwise;
 }
 
-/* -1: not known. */
+/* -1: unknown. */
 static double read_us(ls_json *json, const cJSON *args) {
     double us = ls_json_number(json, args, "us", -1, LS_CHROME_LONGEST_US);
     if (us < 0 && us != -1)
         ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(args, "us"),
-                       "us is %.15g; it must be -1 (not known) or at least 0", us);
+                       "us is %.15g; expected -1 (not known) or at least 0", us);
     return us;
 }
 
@@ -99,7 +98,7 @@ static void read_times(struct ls_chrome_reader *reader, ls_json *json, const cJS
         task->launched_us = ls_json_number(json, args, "launched", 0, LS_CHROME_LONGEST_US) + reader->shift_us;
 }
 
-/* The task's own name, behind what tools recognise it by. */
+/* The task's own name, without the prefix that tools recognise. */
 static const char *read_name(ls_json *json, const cJSON *args, const struct ls_task *task) {
     if (ls_json_has(args, LS_CHROME_LAUNCH)) return ls_json_text(json, args, LS_CHROME_LAUNCH);
     const char *name = ls_json_text(json, ls_json_root(json), "name"), *prefix = ls_chrome_prefix(task);
@@ -137,11 +136,11 @@ static void read_meeting(struct ls_chrome_reader *reader, ls_json *json, const c
             json, args, "operation %" PRIu32 " of \"%.40s\" is \"%.40s\" of %d ranks here, \"%.40s\" of %d elsewhere",
             meeting.number, meeting.group, meeting.operation, meeting.ranks, joined->operation, joined->ranks);
     else if (joined->tasks > joined->ranks)
-        ls_json_refuse(json, args, "operation %" PRIu32 " of \"%.40s\" has %d ranks, and this is one more",
+        ls_json_refuse(json, args, "operation %" PRIu32 " of \"%.40s\" has more tasks than its %d ranks",
                        meeting.number, meeting.group, meeting.ranks);
 }
 
-/* The edges into the task, which is the next one. Ids are remembered, and looked at when all tasks are there. */
+/* The edges to the next task. Ids are stored, and checked when all tasks have been read. */
 static void read_after(struct ls_chrome_reader *reader, ls_json *json, const cJSON *args, size_t line) {
     const cJSON *after = ls_json_has(args, "after") ? ls_json_array(json, args, "after") : NULL, *id;
     if (ls_json_failed(json)) return;
@@ -159,7 +158,7 @@ static void read_after(struct ls_chrome_reader *reader, ls_json *json, const cJS
     }
 }
 
-/* What a task's args may hold. Those that follow from the rest are not looked at. */
+/* The members that a task's args may have. Derived ones are ignored. */
 static const char *const task_members[] = {"id",
                                            "kind",
                                            "after",
@@ -193,7 +192,7 @@ static const char *const task_members[] = {"id",
 
 static ls_status keep_line(struct ls_chrome_reader *reader, size_t line) {
     if (!ls_trace_room(&reader->lines, reader->line_count, &reader->line_capacity, sizeof *reader->lines))
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", reader->name);
     reader->lines[reader->line_count++] = line < INT_MAX ? (int)line : INT_MAX;
     return LS_OK;
 }
@@ -204,8 +203,7 @@ static ls_status read_task(struct ls_chrome_reader *reader, ls_json *json, size_
     struct ls_task task = ls_task_default(LS_TASK_HOST, "", find_lane(reader, json));
     task.kind = (ls_task_kind)find_name(json, args, "kind", task_kinds, LS_TASK_COUNT);
     int id = (int)ls_json_whole(json, args, "id", 0, INT_MAX - 1);
-    if (id != reader->task_count)
-        ls_json_refuse(json, args, "task %d comes where task %d is due", id, reader->task_count);
+    if (id != reader->task_count) ls_json_refuse(json, args, "found task %d; expected task %d", id, reader->task_count);
     task.us = read_us(json, args);
     task.step = (int)whole_or(json, args, "step", 0, -1);
     task.phase = ls_json_has(args, "phase") ? ls_json_text(json, args, "phase") : "";
@@ -247,9 +245,9 @@ static void read_mark(struct ls_chrome_reader *reader, ls_json *json) {
                            .after = after == LS_NONE ? LS_NONE : reader->first_task + after,
                            .at_us = flag_or(json, args, "timed", true) ? at_us : NAN};
     if (after >= reader->task_count)
-        ls_json_refuse(json, args, "a mark behind task %d, which is not there", after);
+        ls_json_refuse(json, args, "a mark follows task %d, which does not exist", after);
     else if (!ls_json_failed(json) && after != LS_NONE && ls_trace_task(reader->trace, mark.after)->lane != mark.lane)
-        ls_json_refuse(json, args, "a mark behind task %d, which lies on another lane", after);
+        ls_json_refuse(json, args, "a mark follows task %d, which lies on another lane", after);
     if (!ls_json_failed(json)) (void)ls_trace_add_mark(reader->trace, &mark);
 }
 
@@ -267,7 +265,7 @@ static ls_status read_event(struct ls_chrome_reader *reader, ls_json *json, size
     } else if (strcmp(phase, "i") == 0) {
         read_mark(reader, json);
     } else if (strcmp(phase, "s") != 0 && strcmp(phase, "f") != 0) {
-        ls_json_refuse(json, event, "an event of phase \"%.20s\", which is not known here", phase);
+        ls_json_refuse(json, event, "an event has the unknown phase \"%.20s\"", phase);
     }
     return LS_OK;
 }
@@ -280,6 +278,6 @@ ls_status ls_chrome_read_event(struct ls_chrome_reader *reader, const char *text
     if (ls_json_failed(json)) status = LS_ERR_INVALID;
     ls_json_close(json);
     if (status == LS_OK && reader->trace->failed)
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", reader->name);
     return status;
 }

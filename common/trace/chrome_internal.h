@@ -1,4 +1,4 @@
-/* What writing and reading trace files share. Private to common/trace. */
+/* Shared by the writer and the reader of trace files. Private to common/trace. */
 #ifndef LS_TRACE_CHROME_INTERNAL_H
 #define LS_TRACE_CHROME_INTERNAL_H
 
@@ -46,8 +46,8 @@
 /* The rank of "rank_N.pt.trace.json", as ls_trace_file_name writes it; LS_NONE: another name. */
 int ls_chrome_rank_of(const char *name);
 
-/* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying,
- * and everything else for computing. These stand before the task's name. */
+/* Prefixes of a task's name, by which tools classify kernels: HTA counts ^nccl.*Kernel as communication, ^Memcpy as
+ * copying, and everything else as computing. */
 #define LS_CHROME_COLLECTIVE_PREFIX "ncclDevKernel "
 static inline const char *ls_chrome_prefix(const struct ls_task *task) {
     static const char *const copies[2][2] = {{"Memcpy HtoH ", "Memcpy HtoD "}, {"Memcpy DtoH ", "Memcpy DtoD "}};
@@ -56,10 +56,10 @@ static inline const char *ls_chrome_prefix(const struct ls_task *task) {
     return "";
 }
 
-/* What a host task that launches something is called by in args, since its name is CUDA's: cudaLaunchKernel, cudaMemcpyAsync.
- * Files that were written before have the name in its place. */
+/* The member of args with the name of a host task that launches work, since its event's name is CUDA's:
+ * cudaLaunchKernel, cudaMemcpyAsync. Older files have the name itself there. */
 #define LS_CHROME_LAUNCH "launch"
-/* Of copies, as Kineto has it; it is not read back. */
+/* For copies, as in Kineto's files; not read back. */
 #define LS_CHROME_BANDWIDTH "memory bandwidth (GB/s)"
 
 /* Kineto's names of element types. X(ours, theirs) */

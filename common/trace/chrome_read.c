@@ -1,14 +1,13 @@
-/* chrome_read — trace files become a trace: one file, or a folder of them.
- *   idea  : the header is everything around the array "traceEvents"; of the events in it (chrome_events.c) only one at a
- *           time is a JSON tree (chrome_scan.c finds them). The files of a folder go into one trace,
- *           one after another, each with ids of its own; their times are shifted by the difference of their origins,
+/* chrome_read — reads trace files, one file or a folder of them, as one trace.
+ *   idea  : the header is everything around the array "traceEvents"; of the events in it (chrome_events.c) only one at
+ *           a time is a JSON tree (chrome_scan.c splits the text). The files of a folder go into one trace,
+ *           one after another, each with its own ids; their times are shifted by the difference of their origins,
  *           since all ranks of a machine share a clock
- *   checks: what the header counts (devices, ranks, steps) bounds what the events name. All files say the same about
- *           the run; there is one for each recorded rank, and none more; where all ranks were recorded, every
- *           collective operation has all of its tasks. What is left, cycles, sealing finds, and the line of the task
- *           that it names is known
+ *   checks: the numbers in events stay below the header's counts (devices, ranks, steps). All files have the same facts
+ *           about the run; there is exactly one for each recorded rank; if all ranks were recorded, every collective
+ *           operation has all of its tasks. Cycles are found by sealing, which names a task, whose line is known
  *   memory: a file's text, and the trace
- *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that are not there */
+ *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that do not exist */
 #include "common/trace/chrome.h"
 
 #include <dirent.h>
@@ -51,8 +50,7 @@ static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, stru
         about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
 }
 
-/* What differs between what two files say about their run: the name of a field, or NULL. Ranks may have devices of
- * other names. */
+/* The first field in which two files disagree about their run, or NULL. Device names may differ between ranks. */
 static const char *difference(const struct ls_trace_about *a, const struct ls_trace_about *b) {
 #define SAME_TEXT(field)                                                                                               \
     if (strcmp(a->field, b->field) != 0 && strcmp(#field, "device_name") != 0) return #field;
@@ -61,7 +59,7 @@ static const char *difference(const struct ls_trace_about *a, const struct ls_tr
 #define SAME_FLAG(field)                                                                                               \
     if (a->field != b->field) return #field;
     LS_CHROME_ABOUT_MAP(SAME_TEXT, SAME_WHOLE, SAME_FLAG)
-    SAME_WHOLE(run, , ) /* last: what else differs says more */
+    SAME_WHOLE(run, , ) /* last: any other difference is more informative */
     return NULL;
 }
 
@@ -73,7 +71,7 @@ static void read_parameters(ls_trace *trace, ls_json *json, const cJSON *object,
         double value = cJSON_IsNumber(count) ? count->valuedouble : NAN;
         if (cJSON_GetArraySize(parameter) != 2 || !cJSON_IsString(name) ||
             !(value >= 0 && value <= (double)LS_CHROME_LARGEST && value == trunc(value))) {
-            ls_json_refuse(json, parameter, "a parameter is [name, count]");
+            ls_json_refuse(json, parameter, "a parameter must be [name, count]");
             return;
         }
         struct ls_trace_parameter read = {.name = name->valuestring, .count = (uint64_t)value};
@@ -82,19 +80,18 @@ static void read_parameters(ls_trace *trace, ls_json *json, const cJSON *object,
         } else if (index >= ls_trace_parameter_count(trace) || ls_trace_parameter(trace, index)->count != read.count ||
                    strcmp(ls_trace_parameter(trace, index)->name, read.name) != 0) {
             ls_json_refuse(json, parameter,
-                           "parameter %d is another one than in the other files: they are of "
-                           "different runs",
-                           index);
+                           "parameter %d differs from the other files': the files are of different runs", index);
             return;
         }
         index++;
     }
     if (!ls_json_failed(json) && !trace->failed && index != ls_trace_parameter_count(trace))
-        ls_json_refuse(json, parameters, "%d parameters, and %d in the other files: they are of different runs", index,
+        ls_json_refuse(json, parameters,
+                       "found %d parameters, but %d in the other files: the files are of different runs", index,
                        ls_trace_parameter_count(trace));
 }
 
-/* The header as an object of its own, with no events. */
+/* Reads the header as a separate object, without events. */
 static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
     ls_trace *trace = reader->trace;
     const cJSON *root = ls_json_root(json), *job = ls_json_object(json, root, "distributedInfo");
@@ -104,18 +101,17 @@ static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
     if (!object) return;
     ls_json_only(json, object, about_members);
     if (ls_json_whole(json, object, "format", 0, INT_MAX) != LS_CHROME_FORMAT)
-        ls_json_refuse(json, object, "this is a trace of another format than %d, which this program reads",
-                       LS_CHROME_FORMAT);
+        ls_json_refuse(json, object, "the trace's format is not %d, which this program reads", LS_CHROME_FORMAT);
     read_about(trace, json, object, &about);
     if (about.recorded_ranks > about.world_size)
         ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, "recorded_ranks"),
-                       "%d ranks were recorded, and world_size is %d", about.recorded_ranks, about.world_size);
+                       "%d ranks were recorded, but world_size is %d", about.recorded_ranks, about.world_size);
     reader->rank = ls_json_has(job, "rank") ? (int)ls_json_whole(json, job, "rank", 0, about.world_size - 1) : LS_NONE;
     if (trace->failed || ls_json_failed(json)) return;
     const char *differs = is_first ? NULL : difference(ls_trace_what(trace), &about);
     if (differs)
         ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, differs),
-                       "%s is another one than in the other files: they are of different runs", differs);
+                       "%s differs from the other files': the files are of different runs", differs);
     if (is_first) *ls_trace_about(trace) = about;
     reader->shift_us = about.origin_us - ls_trace_what(trace)->origin_us;
     read_parameters(trace, json, object, is_first);
@@ -123,8 +119,8 @@ static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
 
 /* --- a file, event by event -------------------------------------------------------------------------------------- */
 
-/* The file without its events, as a text of its own with the same lines; malloc'd. Where the file is damaged behind the
- * events, or within them, without that part. */
+/* The file without its events, as a separate text with the same lines; malloc'd. If the file is damaged after the
+ * events, or within them, the damaged part is left out. */
 static char *header_text(const struct ls_chrome_text *found, const char *text, const char *end, size_t *nbytes) {
     bool is_whole = found->behind.at && !found->wrong;
     size_t above = (size_t)(found->events.at - text), lines = is_whole ? found->behind.line - found->events.line : 0;
@@ -144,10 +140,10 @@ static ls_status take_header(struct ls_chrome_reader *reader, const struct ls_ch
                              const char *end) {
     size_t nbytes = 0;
     if (!found->events.at)
-        return ls_fail(LS_ERR_INVALID, "%s: no trace of this program: there is no array \"traceEvents\"%s%s",
+        return ls_fail(LS_ERR_INVALID, "%s is not a trace of this program: there is no array \"traceEvents\"%s%s",
                        reader->name, found->wrong ? "; " : "", found->wrong ? found->wrong : "");
     char *header = header_text(found, text, end, &nbytes);
-    if (!header) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+    if (!header) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", reader->name);
     ls_json *json;
     ls_status status = ls_json_parse(&json, reader->name, 1, header, nbytes);
     free(header);
@@ -158,7 +154,7 @@ static ls_status take_header(struct ls_chrome_reader *reader, const struct ls_ch
     return status;
 }
 
-/* From behind the array's [ to its ]. */
+/* Reads the events between the array's [ and its ]. */
 static ls_status take_events(struct ls_chrome_reader *reader, struct ls_chrome_place place) {
     ls_status status = LS_OK;
     char next = ls_chrome_skip_blanks(&place);
@@ -170,7 +166,7 @@ static ls_status take_events(struct ls_chrome_reader *reader, struct ls_chrome_p
         next = ls_chrome_skip_blanks(&place);
         if (status != LS_OK || next == ']') return status;
         if (next && next != ',')
-            return ls_fail(LS_ERR_INVALID, "%s:%zu: no comma before this event", reader->name, place.line);
+            return ls_fail(LS_ERR_INVALID, "%s:%zu: expected a comma before this event", reader->name, place.line);
         place.at += next == ',';
         next = ls_chrome_skip_blanks(&place);
     }
@@ -183,10 +179,10 @@ static ls_status check_end(const struct ls_chrome_reader *reader, const struct l
     int steps = ls_trace_what(reader->trace)->steps;
     if (found->wrong) return ls_fail(LS_ERR_INVALID, "%s:%zu: %s", reader->name, found->wrong_line, found->wrong);
     if (steps > reader->task_count)
-        return ls_fail(LS_ERR_INVALID, "%s:1: its header says that there are %d steps, and it has %d tasks",
+        return ls_fail(LS_ERR_INVALID, "%s:1: the header announces %d steps, but the file has only %d tasks",
                        reader->name, steps, reader->task_count);
     if (reader->highest_id >= reader->task_count)
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: waits for task %d, and there are %d", reader->name,
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: an event waits for task %d, but there are only %d tasks", reader->name,
                        reader->highest_line, reader->highest_id, reader->task_count);
     return LS_OK;
 }
@@ -198,7 +194,7 @@ static ls_status read_text(struct ls_chrome_reader *reader, const char *text, si
     reader->first_task = ls_trace_task_count(reader->trace);
     reader->task_count = 0;
     reader->highest_id = -1;
-    if (nbytes == 0) return ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", reader->name);
+    if (nbytes == 0) return ls_fail(LS_ERR_INVALID, "%s is empty; expected a trace", reader->name);
     ls_chrome_find_events(&found, text, nbytes);
     ls_status status = take_header(reader, &found, text, text + nbytes);
     if (status == LS_OK) status = take_events(reader, found.events);
@@ -214,7 +210,7 @@ ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text
 
 /* --- a folder ---------------------------------------------------------------------------------------------------- */
 
-/* How many rank files there are, and the highest rank among them (-1: none). */
+/* Counts the rank files, and finds the highest rank among them (-1: none). */
 static ls_status look_into(const char *folder, int *count, int *highest) {
     DIR *directory = opendir(folder);
     *count = 0;
@@ -233,12 +229,12 @@ static ls_status look_into(const char *folder, int *count, int *highest) {
 struct folder_reader {
     struct ls_chrome_reader reader;
     const char *folder;
-    int *first_tasks; /* of each rank's file, and behind the last */
+    int *first_tasks; /* of each rank's file; one more for the end */
     int rank_count;
 };
 
 static void path_of(const struct folder_reader *f, int rank, char path[PATH_MAX]) {
-    (void)ls_trace_file_name(path, PATH_MAX, f->folder, rank); /* fits: read_folder has tried the longest */
+    (void)ls_trace_file_name(path, PATH_MAX, f->folder, rank); /* fits: read_folder has checked the longest */
 }
 
 static ls_status read_rank_file(struct folder_reader *f, int rank) {
@@ -248,20 +244,19 @@ static ls_status read_rank_file(struct folder_reader *f, int rank) {
     ls_status status = ls_file_read(path, LS_CHROME_MOST_BYTES, &text, &nbytes);
     f->reader.name = path;
     if (status == LS_OK) status = read_text(&f->reader, text, nbytes);
-    f->reader.name = NULL; /* it lies in this function */
+    f->reader.name = NULL; /* it points to this function's stack */
     free(text);
     f->first_tasks[rank + 1] = ls_trace_task_count(f->reader.trace);
     if (status != LS_OK) return status;
     int recorded = ls_trace_what(f->reader.trace)->recorded_ranks;
-    if (f->reader.rank != rank)
-        return ls_fail(LS_ERR_INVALID, "%s:1: this is the file of rank %d", path, f->reader.rank);
+    if (f->reader.rank != rank) return ls_fail(LS_ERR_INVALID, "%s:1: the file is of rank %d", path, f->reader.rank);
     if (rank == 0 && f->rank_count > recorded) {
         path_of(f, f->rank_count - 1, path);
         return ls_fail(LS_ERR_INVALID, "%s:1: of the run of rank 0 %d rank%s recorded: the files are of different runs",
                        path, recorded, recorded == 1 ? " was" : "s were");
     }
     if (rank + 1 == f->rank_count && f->rank_count < recorded)
-        return ls_fail(LS_ERR_IO, "%s: %d ranks of this run were recorded, and rank_%d.pt.trace.json is missing",
+        return ls_fail(LS_ERR_IO, "%s: %d ranks of this run were recorded, but rank_%d.pt.trace.json is missing",
                        f->folder, recorded, f->rank_count);
     return LS_OK;
 }
@@ -275,7 +270,7 @@ static ls_status refuse_task(const struct folder_reader *f, int task, const char
     return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, f->reader.lines[task], text);
 }
 
-/* Where every rank was recorded, every operation has the tasks of all its ranks. */
+/* If every rank was recorded, every operation has the tasks of all its ranks. */
 static ls_status check_meetings(const struct folder_reader *f) {
     const ls_trace *trace = f->reader.trace;
     const struct ls_trace_about *about = ls_trace_what(trace);
@@ -301,11 +296,13 @@ static ls_status read_folder(struct folder_reader *f) {
     if (status == LS_OK) status = ls_trace_file_name(path, sizeof path, f->folder, highest);
     for (int rank = 0; status == LS_OK && rank <= highest; rank++) {
         path_of(f, rank, path);
-        if (access(path, F_OK) != 0) status = ls_fail(LS_ERR_IO, "%s is missing: rank %d is there", path, highest);
+        if (access(path, F_OK) != 0)
+            status = ls_fail(LS_ERR_IO, "%s is missing, but the file of rank %d exists", path, highest);
     }
     f->rank_count = highest + 1;
     f->first_tasks = calloc((size_t)highest + 2, sizeof *f->first_tasks);
-    if (status == LS_OK && !f->first_tasks) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", f->folder);
+    if (status == LS_OK && !f->first_tasks)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", f->folder);
     for (int rank = 0; status == LS_OK && rank <= highest; rank++) status = read_rank_file(f, rank);
     if (status != LS_OK) return status;
     struct ls_trace_fault fault;

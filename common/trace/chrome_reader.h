@@ -9,17 +9,17 @@
 struct ls_chrome_reader {
     ls_trace *trace;
     const char *name; /* of the file, for messages */
-    int rank;         /* whose file it is; LS_NONE: of all ranks */
+    int rank;         /* the file's rank; LS_NONE: of all ranks */
     int first_lane, first_task;
     int task_count, mark_count; /* of this file so far */
-    double shift_us;            /* from this file's times to the trace's */
-    int highest_id;             /* that was referred to, and on which line */
+    double shift_us;            /* difference of the trace's times to the file's */
+    int highest_id;             /* highest id referred to, and the line of it */
     size_t highest_line;
-    int *lines; /* of each task that this reader has read; the folder's says where a cycle lies */
+    int *lines; /* line of each task read so far; used to report a cycle */
     int line_count, line_capacity;
 };
 
-/* One event, which begins in that line. */
+/* Reads one event, which begins on this line. */
 ls_status ls_chrome_read_event(struct ls_chrome_reader *reader, const char *text, size_t nbytes, size_t line);
 
 #endif

@@ -1,8 +1,8 @@
-/* chrome_scan — where the events of a trace file lie, one after another.
- *   idea  : a walk over the text that knows strings, brackets and lines, so that of a long file only one event at a time
- *           becomes a tree, however the file is laid out
- *   cost  : one pass over the text for the array's place, one over the events
- *   fails : says what is wrong and where; what is before it can be read */
+/* chrome_scan — finds the events of a trace file, one after another.
+ *   idea  : a scan of the text that recognises only strings, brackets and lines, so that of a long file only one event
+ *           at a time becomes a tree, in any layout of the file
+ *   cost  : one pass over the text to find the array, one over the events
+ *   fails : reports what is wrong and where; the text before that can be read */
 #include "common/trace/chrome_scan.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ char ls_chrome_skip_blanks(struct ls_chrome_place *place) {
     return place->at < place->end ? *place->at : '\0';
 }
 
-/* Behind the string that begins there. */
+/* Moves past the string that begins at `place`. */
 static bool skip_string(struct ls_chrome_place *place) {
     for (place->at++; place->at < place->end && *place->at != '"'; place->at++) {
         place->line += *place->at == '\n';
@@ -48,13 +48,13 @@ bool ls_chrome_skip_value(struct ls_chrome_place *place) {
     return place->at > begin;
 }
 
-/* Behind a member of the root, and notes the events if they are it. What is wrong, or NULL. */
+/* Moves past a member of the root, and records the events if it has them. Returns what is wrong, or NULL. */
 static const char *skip_member(struct ls_chrome_text *found, struct ls_chrome_place *place) {
     static const char name[] = "\"traceEvents\"";
     bool is_events =
         (size_t)(place->end - place->at) >= sizeof name - 1 && memcmp(place->at, name, sizeof name - 1) == 0;
-    if (*place->at != '"' || !skip_string(place)) return "a name of the root's next member is expected here";
-    if (ls_chrome_skip_blanks(place) != ':') return "a colon is expected here";
+    if (*place->at != '"' || !skip_string(place)) return "expected the name of the root's next member";
+    if (ls_chrome_skip_blanks(place) != ':') return "expected a colon";
     place->at++;
     bool is_first = is_events && ls_chrome_skip_blanks(place) == '[' && !found->events.at;
     if (is_first) {
@@ -70,7 +70,7 @@ static const char *skip_member(struct ls_chrome_text *found, struct ls_chrome_pl
 }
 
 static const char *skip_root(struct ls_chrome_text *found, struct ls_chrome_place *place) {
-    if (ls_chrome_skip_blanks(place) != '{') return "this is no JSON object";
+    if (ls_chrome_skip_blanks(place) != '{') return "expected a JSON object";
     place->at++;
     for (char next = ls_chrome_skip_blanks(place); next != '}'; next = ls_chrome_skip_blanks(place)) {
         const char *wrong = next ? skip_member(found, place) : "the file ends too early";

@@ -1,4 +1,4 @@
-/* chrome_tasks — the events of a trace file that its tasks and marks become, and those that follow from them
+/* chrome_tasks — writes the events of a trace file for tasks and marks, and the events that are derived from them
  * (chrome_write.c). */
 #include <inttypes.h>
 #include <math.h>
@@ -11,8 +11,8 @@
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */
 
-/* What a host task launched, or what launched a stream's: the other end of an edge between a host's and a device's
- * lane. */
+/* The task that a host task launched, or that launched a stream's task: the other end of an edge between a host's and a
+ * device's lane. */
 static int launch_partner(const struct ls_chrome_writer *w, int index) {
     bool on_host = ls_trace_lane(w->trace, ls_trace_task(w->trace, index)->lane)->kind == LS_LANE_HOST;
     int count;
@@ -29,13 +29,13 @@ static int compare_ints(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* What the task waits for, ascending, each once, in w->sorted; how many. */
+/* Sorts the tasks that this task waits for into w->sorted, ascending, without duplicates; returns their number. */
 static int sort_before(struct ls_chrome_writer *w, int index) {
     int count, kept = 0;
     const int *before = ls_trace_before(w->trace, index, &count);
     while (count > w->sorted_capacity && w->status == LS_OK)
         if (!ls_trace_room(&w->sorted, w->sorted_capacity, &w->sorted_capacity, sizeof *w->sorted))
-            w->status = ls_fail(LS_ERR_NO_MEMORY, "no memory to write a trace");
+            w->status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a trace");
     if (count == 0 || w->status != LS_OK) return 0;
     memcpy(w->sorted, before, (size_t)count * sizeof *before);
     qsort(w->sorted, (size_t)count, sizeof *w->sorted, compare_ints);
@@ -49,10 +49,9 @@ static void put_after(struct ls_chrome_writer *w, int index) {
     for (int i = 0; i < count; i++) {
         int id = w->task_ids[w->sorted[i]];
         if (id == LS_NONE && w->status == LS_OK)
-            w->status =
-                ls_fail(LS_ERR_INVALID,
-                        "task %d (\"%s\") waits for a task of another rank, which a file of one rank cannot say", index,
-                        ls_trace_task(w->trace, index)->name);
+            w->status = ls_fail(LS_ERR_INVALID,
+                                "task %d (\"%s\") waits for a task of another rank, which one rank's file cannot hold",
+                                index, ls_trace_task(w->trace, index)->name);
         ls_chrome_put(w, "%s%d", i == 0 ? ", \"after\": [" : ", ", id);
     }
     if (count > 0) ls_chrome_put(w, "]");
@@ -78,7 +77,7 @@ static void put_meeting(struct ls_chrome_writer *w, const struct ls_meeting *mee
     ls_chrome_put_member(w, "algorithm", meeting->algorithm);
 }
 
-/* The numbers that are left out where they say nothing. */
+/* Writes numbers that are left out if they have their default. */
 static void put_rest(struct ls_chrome_writer *w, const struct ls_task *task) {
     if (task->step >= 0) ls_chrome_put(w, ", \"step\": %d", task->step);
     if (task->phase[0]) ls_chrome_put_member(w, "phase", task->phase);
@@ -93,7 +92,7 @@ static void put_rest(struct ls_chrome_writer *w, const struct ls_task *task) {
     if (isfinite(task->launched_us)) ls_chrome_put_ns(w, "launched", ls_chrome_ns(w, task->launched_us));
 }
 
-/* What CUDA calls the launch of such a task. */
+/* CUDA's name for the launch of such a task. */
 static const char *call_of(const struct ls_task *launched) {
     return launched->kind == LS_TASK_COPY ? "cudaMemcpyAsync" : "cudaLaunchKernel";
 }
@@ -145,10 +144,10 @@ void ls_chrome_put_mark(struct ls_chrome_writer *w, const struct ls_mark *mark) 
                   mark->after == LS_NONE ? LS_NONE : w->task_ids[mark->after], timed ? "" : ", \"timed\": false");
 }
 
-/* --- what follows from the rest ----------------------------------------------------------------------------------- */
+/* --- derived events ----------------------------------------------------------------------------------------------- */
 
-/* From within one task to within another, never back in time: a task that waits begins before what it waits for has ended, and
- * the arrow then points to where the wait is over. */
+/* From within one task to within another, never back in time: a waiting task begins before the other task has ended,
+ * and the arrow then points to the end of the wait. */
 static void put_arrow(struct ls_chrome_writer *w, int before, int task) {
     const struct ls_task *from = ls_trace_task(w->trace, before), *to = ls_trace_task(w->trace, task);
     if (!ls_chrome_is_timed(from) || !ls_chrome_is_timed(to) || from->start_us > to->end_us) return;
@@ -176,7 +175,7 @@ void ls_chrome_put_arrows(struct ls_chrome_writer *w, int task) {
     }
 }
 
-/* The steps of a rank, on the first of its host lanes: from the first of a step's tasks there to the last. */
+/* Writes the steps of a rank, on the first of its host lanes: from a step's first task there to its last. */
 static void put_steps(struct ls_chrome_writer *w, int lane) {
     int count;
     const int *tasks = ls_trace_lane_tasks(w->trace, lane, &count);

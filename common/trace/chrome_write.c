@@ -1,19 +1,19 @@
 /* chrome_write — a trace as a file of Chrome's trace events, one on each line.
- *   header: "lockstep", what the trace says about the run; schemaVersion, distributedInfo and deviceProperties as
- *           Kineto has them
+ *   header: "lockstep", the trace's facts about the run; schemaVersion, distributedInfo and deviceProperties as in
+ *           Kineto's files
  *   events: M names processes (pid = rank + 1) and lanes (tid = lane + 1; Perfetto takes 0 for the idle process), with
  *           args lane, kind, device
- *           X is a task: args id (they count up from 0), kind, after (ids of what it waits for), us (its own duration;
- *           -1: not known), and where they are not 0 or none: step, phase, bytes, flops, fixed_bytes, from and to (of a
- *           copy), lock, virtual, launched; timed = false where ts and dur mean nothing. A collective operation has
+ *           X is a task: args id (ids count up from 0), kind, after (ids of tasks it waits for), us (its own duration;
+ *           -1: unknown), and unless they are 0 or none: step, phase, bytes, flops, fixed_bytes, from and to (of a
+ *           copy), lock, virtual, launched; timed = false if ts and dur are not measured. A collective operation has
  *           Kineto's "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Name",
  *           "Seq", and algorithm
  *           i is a mark: args number, step, after
- *   tools : cat is Kineto's (cpu_op, cuda_runtime, kernel, gpu_memcpy). What follows from the rest is not read back:
- *           stream, device and correlation on kernels and on what launched them, ProfilerStep#N around steps (for HTA),
- *           and flow arrows (s, f) for edges between lanes, of launches only for collective operations and copies
- *   times : whole nanoseconds until they are printed, so that what lies within something else stays within it
- *   order : that of the trace, so that writing what was read gives the same bytes */
+ *   tools : cat is Kineto's (cpu_op, cuda_runtime, kernel, gpu_memcpy). Derived values are not read back: stream,
+ *           device and correlation on kernels and on their launches, ProfilerStep#N around steps (for HTA),
+ *           and flow arrows (s, f) for edges between lanes; among launches only for collective operations and copies
+ *   times : whole nanoseconds until they are printed, so that an interval within another one stays within it
+ *   order : that of the trace, so that writing a trace that was read gives the same bytes */
 #include "common/trace/chrome.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ void ls_chrome_put(struct ls_chrome_writer *w, const char *format, ...) {
     w->used += (size_t)length;
 }
 
-/* Characters of a JSON text. */
+/* Writes the characters of a JSON string. */
 void ls_chrome_put_escaped(struct ls_chrome_writer *w, const char *text) {
     for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
         if (w->used + 8 > sizeof w->buffer) flush(w);
@@ -74,7 +74,7 @@ void ls_chrome_put_member(struct ls_chrome_writer *w, const char *name, const ch
     put_text(w, text);
 }
 
-/* Of a moment of the trace. */
+/* A time of the trace in nanoseconds. */
 long long ls_chrome_ns(const struct ls_chrome_writer *w, double us) { return llround((us - w->zero_us) * 1000); }
 
 void ls_chrome_put_ns(struct ls_chrome_writer *w, const char *name, long long ns) {
@@ -156,7 +156,7 @@ static void put_lane(struct ls_chrome_writer *w, int index) {
     ls_chrome_put(w, ", \"name\": \"thread_sort_index\", \"args\": {\"sort_index\": %d}}", id);
 }
 
-/* A process is named with the first of its lanes. */
+/* Writes lanes; the first lane of a process is preceded by the process's name. */
 static void put_lanes(struct ls_chrome_writer *w) {
     int named = LS_NONE;
     for (int i = 0; i < ls_trace_lane_count(w->trace); i++) {
@@ -175,12 +175,12 @@ static void put_lanes(struct ls_chrome_writer *w) {
 
 /* --- a file ------------------------------------------------------------------------------------------------------ */
 
-/* Ids count up over what belongs to the file. */
+/* Numbers the lanes and tasks of this file. */
 static ls_status number_all(struct ls_chrome_writer *w) {
     int lane_count = ls_trace_lane_count(w->trace), task_count = ls_trace_task_count(w->trace), lanes = 0, tasks = 0;
     w->lane_ids = calloc((size_t)lane_count + 1, sizeof *w->lane_ids);
     w->task_ids = calloc((size_t)task_count + 1, sizeof *w->task_ids);
-    if (!w->lane_ids || !w->task_ids) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write a trace");
+    if (!w->lane_ids || !w->task_ids) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a trace");
     for (int i = 0; i < lane_count; i++) {
         bool is_here = w->rank == LS_NONE || ls_trace_lane(w->trace, i)->rank == w->rank;
         w->lane_ids[i] = is_here ? lanes++ : LS_NONE;
@@ -212,7 +212,7 @@ static void put_events(struct ls_chrome_writer *w) {
 
 static ls_status write_file(const ls_trace *trace, const char *path, int rank) {
     struct ls_chrome_writer *w = calloc(1, sizeof *w);
-    if (!w) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (!w) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     w->trace = trace;
     w->rank = rank;
     ls_status status = number_all(w);

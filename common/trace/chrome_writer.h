@@ -1,4 +1,4 @@
-/* What the two halves of writing a trace file share: chrome_write.c, the file and what is around the tasks, and
+/* Shared by the two parts of the writer of trace files: chrome_write.c (the file, and all but the tasks) and
  * chrome_tasks.c. Private to common/trace. */
 #ifndef LS_TRACE_CHROME_WRITER_H
 #define LS_TRACE_CHROME_WRITER_H
@@ -21,14 +21,14 @@ struct ls_chrome_writer {
     int *sorted, sorted_capacity; /* scratch */
 };
 
-/* Numbers and fixed texts, of less than 512 bytes. */
+/* Writes numbers and fixed texts, of less than 512 bytes. */
 void ls_chrome_put(struct ls_chrome_writer *w, const char *format, ...) LS_PRINTF(2, 3);
 
 void ls_chrome_put_escaped(struct ls_chrome_writer *w, const char *text);                  /* within quotes */
 void ls_chrome_put_member(struct ls_chrome_writer *w, const char *name, const char *text); /* , "name": "text" */
 void ls_chrome_put_ns(struct ls_chrome_writer *w, const char *name, long long ns);         /* , "name": us */
 
-/* Of a moment of the trace, in the file's time. */
+/* Converts a time of the trace to a time of the file. */
 long long ls_chrome_ns(const struct ls_chrome_writer *w, double us);
 
 /* Whether a task has recorded times. */
@@ -41,7 +41,7 @@ void ls_chrome_begin_event(struct ls_chrome_writer *w, const char *phase, const 
 
 void ls_chrome_put_task(struct ls_chrome_writer *w, int index);
 void ls_chrome_put_mark(struct ls_chrome_writer *w, const struct ls_mark *mark);
-void ls_chrome_put_arrows(struct ls_chrome_writer *w, int task); /* from what it waits for */
+void ls_chrome_put_arrows(struct ls_chrome_writer *w, int task); /* from the tasks that it waits for */
 void ls_chrome_put_steps(struct ls_chrome_writer *w);            /* around the steps of each rank */
 
 #endif

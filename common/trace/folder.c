@@ -1,8 +1,9 @@
-/* folder — the files of a trace: their names, and what may be removed of an earlier one.
- *   idea  : a name alone does not make a file ours: what is removed or replaced also begins as chrome_write.c begins
- *           every file
- *   order : all files are looked at before the first is removed, so where one is somebody else's nothing is touched
- *   fails : LS_ERR_INVALID, naming the file that is none of ours; LS_ERR_IO, also for one that this user may not replace */
+/* folder — the files of a trace: their names, and which files of an earlier trace may be removed.
+ *   idea  : a name alone does not identify a trace file: a file that is removed or replaced must also begin as
+ *           chrome_write.c begins every file
+ *   order : all files are checked before the first is removed, so if one is not a trace file, nothing is changed
+ *   fails : LS_ERR_INVALID, naming the file that is not a trace file; LS_ERR_IO, also for one that this user may not
+ *           replace */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include "common/trace/chrome_internal.h"
 
 #define LS_MERGED_NAME "merged.json"
-#define LS_RANK_NAME_END ".pt.trace.json" /* by which TensorBoard's profiler knows them */
+#define LS_RANK_NAME_END ".pt.trace.json" /* TensorBoard's profiler expects it */
 
 ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank) {
     int length = rank == LS_NONE ? snprintf(path, capacity, "%s/" LS_MERGED_NAME, folder)
@@ -36,7 +37,7 @@ bool ls_trace_owns_name(const char *name) {
     return ls_chrome_rank_of(name) != LS_NONE || strcmp(name, LS_MERGED_NAME) == 0;
 }
 
-/* --- what an earlier trace has left ------------------------------------------------------------------------------- */
+/* --- files of an earlier trace ------------------------------------------------------------------------------------ */
 
 /* Whether a trace may be written over this file. */
 static ls_status check_ours(const char *path) {
@@ -50,8 +51,8 @@ static ls_status check_ours(const char *path) {
     if (fd >= 0) close(fd);
     if (ours) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s has the name of a trace's file, but is none that this program has written; move it away, or "
-                   "choose another folder for the trace",
+                   "%s has the name of a trace file, but this program did not write it; move the file away, or choose "
+                   "another folder for the trace",
                    path);
 }
 

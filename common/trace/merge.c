@@ -1,5 +1,5 @@
-/* merge — the rank files of a folder as one file, for looking at: read, checked, and written again, each event on the
- * time that all ranks share. */
+/* merge — merges the rank files of a folder into one file for viewers: they are read, checked, and written again, with
+ * all events on the clock that the ranks share. */
 #include "common/trace/chrome_internal.h"
 
 ls_status ls_trace_merge(const char *folder) {

@@ -4,7 +4,7 @@
 
 #include "common/trace/trace.h"
 
-/* Addresses differ in their middle bits, numbers in their lowest: multiplying brings both to the top (Fibonacci
+/* Addresses differ in their middle bits, numbers in their lowest: multiplication moves both to the top (Fibonacci
  * hashing). */
 static struct ls_pair_entry *slot_of(struct ls_pair_entry *entries, size_t capacity, uint64_t first, uint64_t second) {
     uint64_t mixed = (first ^ second * UINT64_C(0xff51afd7ed558ccd)) * UINT64_C(0x9e3779b97f4a7c15);

@@ -12,16 +12,16 @@ struct ls_pair_entry {
     int value, used;
 };
 
-/* Filled with zeros it is empty. */
+/* Zero-filled: empty. */
 struct ls_pair_map {
     struct ls_pair_entry *entries; /* capacity: a power of 2, at most 3/4 of it in use */
     size_t capacity, count;
 };
 
-/* Where the pair's value lies, added with the value LS_NONE if it is new; NULL: no memory. Until the next call. */
+/* The address of the pair's value, added with the value LS_NONE if new; NULL: no memory. Valid until the next call. */
 int *ls_pair_map_at(struct ls_pair_map *map, uint64_t first, uint64_t second);
 
-/* Its value, or LS_NONE. */
+/* The pair's value, or LS_NONE. */
 int ls_pair_map_find(const struct ls_pair_map *map, uint64_t first, uint64_t second);
 
 void ls_pair_map_free(struct ls_pair_map *map);

@@ -1,13 +1,13 @@
-/* resolve — a process's probe records become tasks and edges.
- *   idea  : the records of all threads are taken in the order in which they ended. Whatever one of them waited for has
- *           then been taken. (Except RAISEs: the waiting thread may go on before the raising one has read the clock. So
- *           their tasks are joined to their AWAITs at the end.) A LAUNCH becomes a task of its host thread and one of
- *           its stream; RECORDs and WAITs of events move edges from stream to stream; every wait of a host thread
- *           becomes a task
- *   cost  : O(records x threads + edges), and a few hash tables over what records name
- *   fails : impossible records (times that run backwards, a stream whose work comes twice or out of order, two ranks of
- *           an operation that disagree about it) are LS_ERR_INVALID. What refers to a time before the probes began is
- *           over, and left out */
+/* resolve — converts a process's probe records to tasks and edges.
+ *   idea  : the records of all threads are processed in the order in which they ended. All records that one of them
+ *           waited for have been processed by then. (Except RAISEs: the waiting thread may continue before the raising
+ *           one has read the clock. So their tasks are connected to their AWAITs at the end.) A LAUNCH becomes a task
+ *           of its host thread and one of its stream; RECORDs and WAITs of events add edges between streams; every wait
+ *           of a host thread becomes a task
+ *   cost  : O(records x threads + edges), and a few hash tables of the objects in records
+ *   fails : impossible records (times that run backwards, a stream whose work is duplicated or out of order, two ranks
+ *           of an operation that disagree about it) are LS_ERR_INVALID. References to a time before the probes began
+ *           are left out: that work is over */
 #include "common/trace/resolve.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "common/trace/resolve_internal.h"
 #include "common/trace/trace_internal.h"
 
-/* What happened to a stream (object) lies on its lane, everything else on the thread's. */
+/* A mark of a stream (object) is put on the stream's lane, any other on the thread's. */
 static void take_mark(struct ls_resolve *resolve, const struct ls_resolved_thread *thread, int index) {
     const struct ls_probe_record *record = &thread->probe->records[index];
     const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
@@ -29,7 +29,7 @@ static void take_mark(struct ls_resolve *resolve, const struct ls_resolved_threa
     if (mark.lane != LS_NONE) (void)ls_trace_add_mark(resolve->trace, &mark);
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all records -------------------------------------------------------------------------------------------------- */
 
 static ls_status take(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
     const struct ls_probe_record *record = &thread->probe->records[index];
@@ -40,7 +40,7 @@ static ls_status take(struct ls_resolve *resolve, struct ls_resolved_thread *thr
     if (kind == LS_PROBE_WAIT) ls_resolve_wait(resolve, thread, index);
     if (kind == LS_PROBE_RAISE) ls_resolve_raise(resolve, thread, index);
     if (kind == LS_PROBE_MARK) take_mark(resolve, thread, index);
-    if (thread->inside[index] != LS_NONE) return LS_OK; /* the other waits are then part of the RUN's own time */
+    if (thread->inside[index] != LS_NONE) return LS_OK; /* other waits within a RUN are part of its time */
     if (kind == LS_PROBE_SYNC_EVENT || kind == LS_PROBE_SYNC_STREAM) ls_resolve_sync(resolve, thread, index);
     if (kind == LS_PROBE_AWAIT) ls_resolve_await(resolve, thread, index);
     if (kind == LS_PROBE_LOCK) ls_resolve_lock(resolve, thread, index);
@@ -48,7 +48,7 @@ static ls_status take(struct ls_resolve *resolve, struct ls_resolved_thread *thr
     return LS_OK;
 }
 
-/* The thread whose next record ended first; NULL: there is none left. RUNs and MEETINGs are found by name. */
+/* The thread whose next record ended first; NULL if no records are left. RUNs and MEETINGs are found by name. */
 static struct ls_resolved_thread *next_thread(struct ls_resolve *resolve) {
     struct ls_resolved_thread *first = NULL;
     for (int t = 0; t < resolve->thread_count; t++) {
@@ -73,7 +73,7 @@ static ls_status take_all(struct ls_resolve *resolve) {
             return ls_fail(LS_ERR_INVALID, "record %d of thread \"%s\" ended before the one that it follows", index,
                            thread->probe->name);
         thread->last_end_us = record->end_us;
-        if (!thread->begun) { /* what it did before its first record is not known */
+        if (!thread->begun) { /* its work before the first record is unknown */
             thread->begun = true;
             thread->cursor_us = record->begin_us;
             thread->cursor_cpu_us = record->begin_cpu_us;
@@ -85,7 +85,7 @@ static ls_status take_all(struct ls_resolve *resolve) {
     return LS_OK;
 }
 
-/* The task of a RAISE; within a RUN, that one's. */
+/* The task of a RAISE; within a RUN, the RUN's. */
 static int raising_task(const struct ls_resolve *resolve, int place) {
     const struct ls_record_place *at = &resolve->places[place];
     const struct ls_resolved_thread *thread = &resolve->threads[at->thread];

@@ -1,5 +1,5 @@
-/* resolve_host — where the time of a host thread goes (resolve.h says where), and what it waits for (resolve.c).
- *   lists : of the tasks that something waits for, the last of each lane says it all */
+/* resolve_host — the time of a host thread, split into tasks (by the rules in resolve.h), and its waits (resolve.c).
+ *   lists : of several tasks that something waits for, the last of each lane suffices */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* --- lists of tasks ----------------------------------------------------------------------------------------------- */
 
-/* Out of memory: the trace remembers it (trace.h). */
+/* If out of memory, the trace remembers it (trace.h). */
 void ls_resolve_add(struct ls_resolve *resolve, struct ls_task_list *list, int task) {
     if (resolve->trace->failed || task == LS_NONE) return;
     int lane = ls_trace_task(resolve->trace, task)->lane;
@@ -44,12 +44,12 @@ void ls_resolve_set(struct ls_resolve *resolve, struct ls_pair_map *map, uint64_
 
 /* --- the time of a host thread ------------------------------------------------------------------------------------ */
 
-/* What the thread itself did since its cursor, until then; moves the cursor there, behind record `index`. */
+/* The thread's own time from its cursor to `until_us`; moves the cursor's times there. */
 double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
                         double until_cpu_us) {
     double us = until_us - thread->cursor_us - thread->blocked_us;
     double cpu_us = until_cpu_us - thread->cursor_cpu_us - thread->blocked_cpu_us;
-    for (int i = thread->cursor; i < index; i++) { /* what it ran of streams, on behalf of others */
+    for (int i = thread->cursor; i < index; i++) { /* work of streams that it ran for other threads */
         const struct ls_probe_record *run = &thread->probe->records[i];
         if (run->kind != LS_PROBE_RUN || thread->inside[i] != LS_NONE || run->begin_us < thread->cursor_us ||
             run->end_us > until_us)
@@ -63,7 +63,7 @@ double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thr
     return fmax(resolve->cpu_time ? cpu_us : us, 0);
 }
 
-/* X(kind, what stands before the label in the name of its task) */
+/* X(kind, the text before the label in the name of its task) */
 #define PREFIX_MAP(X)                                                                                                  \
     X(LAUNCH, "launch ")                                                                                               \
     X(SYNC_EVENT, "wait for ")                                                                                         \
@@ -72,7 +72,7 @@ double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thr
 static const char *const prefixes[LS_PROBE_COUNT] = {PREFIX_MAP(PREFIX)};
 #undef PREFIX
 
-/* Takes `us`; `end`: behind the last record that was written in it. */
+/* Adds a task of length `us`; `end`: the index after the last record that was written in it. */
 static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
                          const struct ls_probe_record *record, int end, const char *name, double us, double begin_us) {
     struct ls_task task = ls_task_default(LS_TASK_HOST, name, thread->lane);
@@ -102,7 +102,7 @@ int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *
     return add_host_task(resolve, thread, record, index + 1, name, us, begin_us);
 }
 
-/* The thread's time until the record's end as one task. */
+/* Adds the thread's time until the record's end as one task. */
 static int spend_as_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
     const struct ls_probe_record *record = &thread->probe->records[index];
     double begin_us = thread->cursor_us,
@@ -111,13 +111,13 @@ static int spend_as_task(struct ls_resolve *resolve, struct ls_resolved_thread *
     return ls_resolve_host_task(resolve, thread, index, us, begin_us);
 }
 
-/* The later of two moments; NAN if one is not known. */
+/* The later of two times; NAN if one is unknown. */
 double ls_resolve_later(double a_us, double b_us) { return isnan(a_us) || isnan(b_us) ? NAN : fmax(a_us, b_us); }
 
 /* --- waits of the host -------------------------------------------------------------------------------------------- */
 
-/* Two tasks: what the thread did before, and its wait for `waited`, which takes what is left behind `over_us`, the end
- * of that (as ls_resolve_add_completing says it). */
+/* Adds two tasks: the thread's work before, and its wait for `waited`, which lasts only for the time after `over_us`,
+ * the end of the waited tasks (as ls_resolve_add_completing returns it). */
 static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index,
                          struct ls_task_list *waited, double over_us) {
     const struct ls_probe_record *record = &thread->probe->records[index];
@@ -171,7 +171,7 @@ void ls_resolve_lock(struct ls_resolve *resolve, struct ls_resolved_thread *thre
     const struct ls_probe_record *record = &thread->probe->records[index];
     int task = ls_pair_map_find(&resolve->unlocked, record->object, 0);
     int number = ls_pair_map_find(&resolve->locks, record->object, 0);
-    if (!resolve->cpu_time) ls_resolve_add(resolve, &resolve->waited, task); /* otherwise resolve.h, locks */
+    if (!resolve->cpu_time) ls_resolve_add(resolve, &resolve->waited, task); /* otherwise see resolve.h, locks */
     double over_us =
         task == LS_NONE || resolve->trace->failed ? -INFINITY : ls_trace_task(resolve->trace, task)->end_us;
     (void)wait_as_tasks(resolve, thread, index, &resolve->waited, over_us);

@@ -1,10 +1,10 @@
-/* resolve_index — what must be known of all records before the first task is made.
- *   idea  : within a thread records come in the order in which they ended, so what was written within a RUN lies right
- *           before it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables
- *           (flags: into a sorted list, because a wait for 3 also ends at 5)
- *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one.
- *           Threads come first, by device and name, then streams by device and kind, so that two runs of one program
- *           give the lanes in the same order, whichever thread wrote first */
+/* resolve_index — collects from all records what is needed before the first task is created.
+ *   idea  : a thread's records are in the order in which they ended, so the records within a RUN directly precede it;
+ *           one backward pass finds them. Then all objects that records refer to by name go into hash tables (flags:
+ *           into a sorted list, because a wait for 3 also ends at 5)
+ *   lanes : each thread that did more than run streams has one, and each stream on which work was launched. Threads
+ *           come first, by device and name, then streams by device and kind, so that two runs of a program have their
+ *           lanes in the same order, independent of which thread wrote first */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -14,14 +14,16 @@
 #include "common/base/log.h"
 #include "common/trace/resolve_internal.h"
 
-ls_status ls_resolve_no_memory(void) { return ls_fail(LS_ERR_NO_MEMORY, "no memory to make a trace of the records"); }
+ls_status ls_resolve_no_memory(void) {
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to make a trace of the records");
+}
 
 const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve, int place) {
     const struct ls_record_place *at = &resolve->places[place];
     return &resolve->threads[at->thread].probe->records[at->record];
 }
 
-/* --- what lies within a RUN --------------------------------------------------------------------------------------- */
+/* --- the records within a RUN ------------------------------------------------------------------------------------- */
 
 static bool is_sound(const struct ls_probe_record *record) {
     return isfinite(record->begin_us) && isfinite(record->end_us) && record->end_us >= record->begin_us &&
@@ -39,7 +41,7 @@ static ls_status find_insides(struct ls_resolved_thread *thread) {
                            thread->probe->name, records[i].begin_us, records[i].end_us);
         if (run != LS_NONE && records[i].begin_us < records[run].begin_us) run = LS_NONE;
         thread->inside[i] = run;
-        /* a RUN that a GPU timed is written down after the fact: nothing lies within it */
+        /* the RUN of a GPU is recorded afterwards: no records are within it */
         bool in_order = i == 0 || records[i].end_us >= records[i - 1].end_us;
         if (run == LS_NONE && records[i].kind == LS_PROBE_RUN && in_order) run = i;
     }
@@ -66,7 +68,7 @@ static ls_status add_run(struct ls_resolve *resolve, int thread, int index, cons
     return LS_OK;
 }
 
-/* A MEETING belongs to the RUN, or where streams are not timed the LAUNCH, within which it was written: the next one of
+/* A MEETING belongs to the RUN (or, if streams are not timed, the LAUNCH) within which it was written: the next one of
  * its thread that began before it. */
 static ls_status add_meeting(struct ls_resolve *resolve, int thread, int index) {
     const struct ls_probe_thread *probe = resolve->threads[thread].probe;
@@ -77,11 +79,11 @@ static ls_status add_meeting(struct ls_resolve *resolve, int thread, int index) 
         if (is_work && record->begin_us <= meeting->begin_us) within = record;
     }
     if (!within)
-        return ls_fail(LS_ERR_INVALID, "thread \"%s\" wrote a meeting (\"%s\") that lies within no work of a stream",
+        return ls_fail(LS_ERR_INVALID, "thread \"%s\" recorded a meeting (\"%s\") outside any work of a stream",
                        probe->name, meeting->label);
     int *at = ls_pair_map_at(&resolve->meetings, within->object, within->number);
     if (at && *at != LS_NONE)
-        return ls_fail(LS_ERR_INVALID, "a stream of device %d met twice in its work %" PRIu32 " (\"%s\")",
+        return ls_fail(LS_ERR_INVALID, "a stream of device %d recorded two meetings in its work %" PRIu32 " (\"%s\")",
                        within->device, within->number, within->label);
     int place = add_place(resolve, thread, index);
     if (!at || place == LS_NONE) return ls_resolve_no_memory();
@@ -130,7 +132,7 @@ static ls_status index_thread(struct ls_resolve *resolve, int number) {
 
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
-/* qsort has no context: the sorted things bear what they are sorted by. */
+/* qsort has no context argument, so the entries hold their sort keys. */
 struct raise_key {
     uintptr_t object;
     uint32_t number;
@@ -188,7 +190,7 @@ static bool is_of_the_host(const struct ls_resolved_thread *thread, size_t index
     return kind != LS_PROBE_RUN && kind != LS_PROBE_MEETING && thread->inside[index] == LS_NONE;
 }
 
-/* The device on which a thread launches most; of several, the first. `launches` has a zero for each device. */
+/* The device on which a thread launches most; the first of several. `launches` has a zero per device. */
 static int driven_device(const struct ls_resolved_thread *thread, int *launches, int device_count) {
     int driven = LS_NONE;
     for (size_t i = 0; i < thread->probe->count; i++) {
@@ -201,13 +203,13 @@ static int driven_device(const struct ls_resolved_thread *thread, int *launches,
     return driven;
 }
 
-/* A thread that has a lane, and what lanes are sorted by. */
+/* A thread that has a lane, and the sort keys of lanes. */
 struct host_lane {
     int thread, device;
     const char *name;
 };
 
-/* By device, those of none last; then by name. Of two with one name, the one that wrote first. */
+/* By device, threads without a device last; then by name; then by which wrote first. */
 static int compare_host_lanes(const void *a, const void *b) {
     const struct host_lane *left = a, *right = b;
     if (left->device != right->device) {
@@ -267,27 +269,27 @@ static int compare_streams(const void *a, const void *b) {
 }
 
 static ls_status add_stream_lanes(struct ls_resolve *resolve) {
-    /* ls_stream_kind, which this room does not see: compute, copy, comm */
+    /* ls_stream_kind, whose header is not available in this folder: compute, copy, comm */
     static const ls_lane_kind kinds[] = {LS_LANE_COMPUTE, LS_LANE_COPY, LS_LANE_COMM};
     if (resolve->stream_count > 0)
         qsort(resolve->streams, (size_t)resolve->stream_count, sizeof *resolve->streams, compare_streams);
     for (int s = 0; s < resolve->stream_count; s++) {
         struct ls_resolved_stream *stream = &resolve->streams[s];
         if (stream->device < 0 || stream->kind >= (int)(sizeof kinds / sizeof *kinds))
-            return ls_fail(LS_ERR_INVALID, "work was launched on a stream of kind %d of device %d", stream->kind,
-                           stream->device);
+            return ls_fail(LS_ERR_INVALID, "work was launched on a stream of unknown kind %d of device %d",
+                           stream->kind, stream->device);
         struct ls_lane lane = {.name = ls_lane_kind_name(kinds[stream->kind]),
                                .kind = kinds[stream->kind],
                                .rank = resolve->rank,
                                .device = resolve->first_device + stream->device};
         stream->lane = ls_trace_add_lane(resolve->trace, &lane);
         int *at = ls_pair_map_at(&resolve->stream_by_object, stream->object, 0);
-        if (at) *at = s; /* it is there, so this needs no memory */
+        if (at) *at = s; /* the entry exists, so this allocates no memory */
     }
     return LS_OK;
 }
 
-/* A stream runs inline if all of its work that was run was run within its LAUNCH. */
+/* A stream is inline if each of its RUNs is within the LAUNCH of the same work. */
 static void find_inline_streams(struct ls_resolve *resolve) {
     for (int t = 0; t < resolve->thread_count; t++) {
         const struct ls_probe_thread *probe = resolve->threads[t].probe;

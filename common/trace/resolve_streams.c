@@ -1,8 +1,7 @@
-/* resolve_streams — launches, and the events that order streams among each other (resolve.c).
+/* resolve_streams — launches, and the events that order streams (resolve.c).
  *   idea  : a LAUNCH becomes a task of its host thread and one of its stream, with the times of its RUN. An event's
- *           RECORD stands for the last task of its stream; a WAIT makes that one of the things which its stream's next
- *           task waits for
- *   inline: where a thread runs its stream's work itself, the RUN lies within the launch (resolve.h, times) */
+ *           RECORD refers to the last task of its stream; after a WAIT, the next task of its stream waits for that one
+ *   inline: if a thread runs its stream's work itself, the RUN is within the launch (resolve.h, times) */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -45,7 +44,7 @@ static ls_status join_meeting(struct ls_resolve *resolve, struct ls_task *task, 
     if (joined->ranks != meeting.ranks || strcmp(joined->operation, meeting.operation ? meeting.operation : "") != 0)
         return ls_fail(LS_ERR_INVALID, "operation %u of %s is \"%s\" of %d ranks to one, \"%s\" of %d to another",
                        meeting.number, group, joined->operation, joined->ranks, meeting.operation, meeting.ranks);
-    /* where its moment lies outside of the RUN, it was written when the operation was launched: all of it counts */
+    /* a record whose time is outside of the RUN was written at the launch: the whole RUN counts */
     bool is_timed =
         run && run->end_us > run->begin_us && record->end_us >= run->begin_us && record->end_us <= run->end_us;
     if (is_timed) task->us = resolve->cpu_time ? run->end_cpu_us - record->end_cpu_us : run->end_us - record->end_us;
@@ -63,7 +62,7 @@ static ls_status make_stream_task(struct ls_resolve *resolve, struct ls_task *ta
     task->virtual_time = resolve->cpu_time;
     task->launched_us = launch->begin_us;
     task->work = (int)launch->elements - 1;
-    if (run && run->end_us > run->begin_us) { /* a RUN that takes no time was not timed: meta devices */
+    if (run && run->end_us > run->begin_us) { /* a RUN of length 0 was not timed: meta devices */
         task->us = fmax(duration(resolve, run), 0);
         task->start_us = run->begin_us;
         task->end_us = run->end_us;
@@ -77,7 +76,7 @@ static ls_status make_stream_task(struct ls_resolve *resolve, struct ls_task *ta
     return LS_OK;
 }
 
-/* The host's side: ends where the stream's work began, if the thread ran that itself. */
+/* The host's task: it ends where the stream's work began, if the thread ran that work itself. */
 static int launch_on_host(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index,
                           const struct ls_probe_record *run) {
     const struct ls_probe_record *launch = &thread->probe->records[index];
@@ -104,7 +103,7 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
     const struct ls_probe_record *run = place == LS_NONE ? NULL : ls_resolve_record(resolve, place);
     bool is_inline = run && &resolve->threads[resolve->places[place].thread] == thread &&
                      run->begin_us >= launch->begin_us && run->end_us <= launch->end_us;
-    /* what was launched within a RUN comes behind whatever its thread did last */
+    /* work launched within a RUN follows the last task of its thread */
     bool is_nested = thread->inside[index] != LS_NONE;
     int host_task = is_nested ? thread->last_task : launch_on_host(resolve, thread, index, is_inline ? run : NULL);
     struct ls_task task;
@@ -122,7 +121,7 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
 
 /* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* An event stands for the last task of its stream, and for what the stream's next one would wait for. */
+/* Stores the tasks that the event completes: the stream's last one, and those that its next one waits for. */
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record) {
     const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
     struct ls_task_range range = {.first = resolve->completing_tasks.count};
@@ -144,8 +143,8 @@ void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *
     ls_resolve_set(resolve, &resolve->completed_by, record->event, record->number, resolve->range_count++);
 }
 
-/* Adds what the event's record stands for to a list; the latest recorded end among it: NAN if one is not known,
- * -INFINITY if there is nothing. */
+/* Adds the tasks that the event's record completes to a list; returns the latest recorded end among them: NAN if one is
+ * unknown, -INFINITY if there are none. */
 double ls_resolve_add_completing(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event,
                                  uint32_t ticket) {
     int range = ls_pair_map_find(&resolve->completed_by, event, ticket);
@@ -159,7 +158,7 @@ double ls_resolve_add_completing(struct ls_resolve *resolve, struct ls_task_list
     return end_us;
 }
 
-/* A wait enqueued on a stream that its host runs inline holds the host up. */
+/* A wait enqueued on a stream that its host runs inline blocks the host. */
 void ls_resolve_wait(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
     const struct ls_probe_record *wait = &thread->probe->records[index];
     struct ls_resolved_stream *stream = ls_resolve_stream(resolve, wait->object);

@@ -1,5 +1,5 @@
-/* trace — building it, and reading it once it is sealed (trace_seal.c).
- *   idea  : everything is an index into an array that grows by half; texts are kept once, so a task's name costs a
+/* trace — builds a trace, and reads it once it is sealed (trace_seal.c).
+ *   idea  : all references are indices into arrays that grow by half; texts are stored once, so a task's name costs a
  *           pointer
  *   cost  : a sealed task takes 137 bytes, an edge 16; adding is O(1) on average
  *   fails : out of memory is remembered until the trace is sealed, so that builders need no branch for each task */
@@ -15,7 +15,7 @@
 
 /* --- arrays that grow --------------------------------------------------------------------------------------------- */
 
-/* Room for one item more of `size` bytes at the end; its index, or -1. */
+/* Makes room for one more item of `size` bytes at the end; returns its index, or -1. */
 static int grow(ls_trace *trace, struct ls_growing *array, size_t size) {
     if (array->count == INT_MAX) trace->failed = true;
     if (trace->failed) return -1;
@@ -114,7 +114,7 @@ static void texts_free(struct ls_texts *texts) {
 
 ls_status ls_trace_create(ls_trace **out) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a trace");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a trace");
     struct ls_trace_about *about = &(*out)->about;
     about->mode = about->model = about->precision = about->optimizer = about->device_kind = about->device_name = "";
     about->backend = about->algorithm = about->stream_mode = "";
@@ -201,7 +201,7 @@ void ls_trace_add_edge(ls_trace *trace, int before, int task) {
 
 /* --- meetings, found by group and number -------------------------------------------------------------------------- */
 
-/* Groups are texts of the trace, so that equal ones have one address. */
+/* Groups are texts of the trace, so that equal names have the same address. */
 static int *meeting_slot(const ls_trace *trace, int *table, size_t capacity, const char *group, uint32_t number) {
     const struct ls_meeting *meetings = trace->meetings.items;
     size_t slot = (size_t)ls_hash(ls_hash(LS_HASH_SEED, &group, sizeof group), &number, sizeof number) & (capacity - 1);

@@ -1,20 +1,19 @@
-/* ls_trace: what one or several processes did, as tasks on lanes and edges between them.
+/* ls_trace: the work of one or several processes, as tasks on lanes and edges between them.
  *
- *     lane      what does one task after another: a host thread, or a stream of a device
+ *     lane      runs one task after another: a host thread, or a stream of a device
  *     task      a piece of work on a lane: the host's own time, a kernel, a copy, a collective operation
- *     edge      "begins when that other task has ended": a launch before the work that it launched, the work before an
- *               event before the work that waits for the event, the raising of a flag before the wait for it. The order
- *               within a lane is an edge that need not be written
+ *     edge      one task begins only after another has ended: a launch before the work that it launched, the work
+ *               before an event before the work that waits for the event, the raising of a flag before the wait for it.
+ *               The order within a lane is an implicit edge
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
  * A trace comes from probes (resolve.h), from a file (chrome.h), or from a step that is recorded without computing
- * (labs/replay/record/record.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out
- * when everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison
- * only.
+ * (labs/replay/record/record.h). Replay (labs/replay/engine/engine.h) computes all times from its durations and edges;
+ * recorded times, if any, are used only for pictures, tests and comparison.
  *
- * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at
- * by its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One
- * thread at a time. Out of memory: the call that seals says so. */
+ * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. Added items can be read by index at
+ * any time; the lists of edges, lanes and meetings only after sealing. Limits: 2^31 tasks and edges. One
+ * thread at a time. Out of memory: reported by the call that seals. */
 #ifndef LS_TRACE_TRACE_H
 #define LS_TRACE_TRACE_H
 
@@ -32,7 +31,7 @@ typedef enum ls_lane_kind { LS_LANE_MAP(LS_LANE_ENUM) LS_LANE_COUNT } ls_lane_ki
 
 #define LS_TASK_MAP(X)                                                                                                 \
     X(HOST, "host")             /* a host thread's own time, or (with edges into it) its waiting for something */      \
-    X(KERNEL, "kernel")         /* needs the device's compute units, of which it has them all */                       \
+    X(KERNEL, "kernel")         /* needs all of the device's compute units */                                          \
     X(COPY, "copy")             /* `bytes` from device `from` to device `to` (LS_HOST_MEMORY: the host's) */           \
     X(COLLECTIVE, "collective") /* begins when the tasks of its meeting have all come to it, and ends with them */
 #define LS_TASK_ENUM(name, text) LS_TASK_##name,
@@ -54,44 +53,46 @@ struct ls_task {
     const char *phase; /* "forward", ...; "" outside of any */
     ls_task_kind kind;
     int lane;
-    int step;  /* -1: outside of a step */
-    double us; /* its own duration; of COLLECTIVE: from the moment when all have come. < 0: not known, and to be
-                            found from flops, bytes and the node (COPY: from the links that it crosses) */
-    double fixed_bytes; /* of a KERNEL's bytes, those that do not depend on the number of samples; 0 if not known */
+    int step; /* -1: outside of a step */
+    /* its duration; of COLLECTIVE: after all ranks have arrived. < 0: not known, computed from flops, bytes and the
+     * node (COPY: from the links that it uses) */
+    double us;
+    double fixed_bytes; /* bytes of a KERNEL that do not depend on the number of samples; 0: not known */
     uint64_t bytes, flops;
     int from, to;      /* COPY: devices */
     int meeting;       /* COLLECTIVE: index of its meeting */
     int work;          /* KERNEL: the number of a described network's operation (common/nn/described.h); LS_NONE */
     int events;        /* HOST: how often its thread has recorded an event or let a stream wait for one before it, since
                           its last task */
-    double probes_us;  /* HOST: of us, about what writing down records took; without --trace it would not be there */
+    double probes_us;  /* HOST: about the part of us that writing records took, absent without --trace */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
-    bool hand_over;    /* HOST, priced: goes on when another thread says so; us, less if it is still awake (node.h), 0
-                          if it has been told before */
-    /* as recorded; NAN where nothing was: on meta devices */
+    /* HOST, priced: waits for another thread's hand-off; lasts us, less if it is still awake (node.h), 0 if the hand-off
+     * came before */
+    bool hand_over;
+    /* as recorded; NAN if not recorded: on meta devices */
     double launched_us, start_us, end_us;
 };
 
 /* One collective operation. */
 struct ls_meeting {
-    const char *group;     /* what names the group in all its ranks */
-    uint32_t number;       /* which operation of the group */
+    const char *group;     /* the group's name, the same in all its ranks */
+    uint32_t number;       /* index of the operation in the group */
     const char *operation; /* "all_reduce", "broadcast", ... */
     const char *algorithm; /* "ring", ...; "" if not known */
     int ranks;             /* of the group */
-    int tasks;             /* of those, how many have a task here: 1 where one rank of a symmetric job was recorded */
+    int tasks;             /* tasks in this trace: 1 if only one rank of a symmetric job was recorded */
     uint64_t bytes;        /* of each rank's buffer */
-    uint64_t elements;     /* of it; 0: not known */
+    uint64_t elements;     /* of the buffer; 0: not known */
     const char *dtype;     /* "fp32"; "": not known */
 };
 
-/* Something that happened at a moment: "gradient ready" (number: which parameter), "step". */
+/* An instant: "gradient ready" (number: the parameter), "step". */
 struct ls_mark {
     const char *name;
     int lane, step;
     int64_t number;
-    int after;    /* the task of that lane behind which it happened; LS_NONE: before any */
+    int after;    /* the last task of that lane before it; LS_NONE: before any */
     double at_us; /* as recorded; NAN */
 };
 
@@ -101,7 +102,7 @@ struct ls_trace_parameter {
     uint64_t count; /* elements */
 };
 
-/* What ran: as the program that was recorded knows it. Texts are the trace's own (ls_trace_text). */
+/* Description of the recorded run. Texts belong to the trace (ls_trace_text). */
 struct ls_trace_about {
     const char *mode;                                                          /* "single", "dp" or "ddp" */
     const char *model;                                                         /* "mlp" */
@@ -110,16 +111,16 @@ struct ls_trace_about {
     const char *device_kind, *device_name, *backend, *algorithm, *stream_mode; /* algorithm: --allreduce */
     uint64_t run; /* a number that the ranks of one run share and no other run has; 0: not known */
     int devices, world_size;
-    int recorded_ranks; /* 1 where one rank of a symmetric job was recorded (meta devices) */
+    int recorded_ranks; /* 1 if one rank of a symmetric job was recorded (meta devices) */
     int64_t batch_size; /* samples of a step over all devices */
     int micro_batches;
     uint64_t input_bytes, output_bytes, answer_bytes; /* of a sample */
     uint64_t first_bucket_bytes, bucket_bytes;        /* DDP */
-    bool overlap;                                     /* DDP: buckets are reduced while backward goes on */
+    bool overlap;                                     /* DDP: buckets are reduced during backward */
     bool virtual_time;
     int first_step, steps;
-    double origin_us;      /* of the recorded times: what the monotonic clock said at their 0 */
-    double median_step_ms; /* of the recorded steps, measured beside the probes; NAN if there is none */
+    double origin_us;      /* the monotonic clock at 0 of the recorded times */
+    double median_step_ms; /* of the recorded steps, measured without probes; NAN: none */
 };
 
 typedef struct ls_trace ls_trace;
@@ -130,14 +131,14 @@ void ls_trace_destroy(ls_trace *trace); /* NULL is a no-op */
 /* A copy of `text` that lives as long as the trace; the same for the same text. NULL gives "". */
 const char *ls_trace_text(ls_trace *trace, const char *text);
 
-/* Each returns the index of what it added, from 0; texts are copied. Without memory they return 0, and sealing
+/* Each returns the index of the added item, from 0; texts are copied. Without memory they return 0, and sealing
  * fails. */
 int ls_trace_add_lane(ls_trace *trace, const struct ls_lane *lane);
 int ls_trace_add_task(ls_trace *trace, const struct ls_task *task);
 int ls_trace_add_mark(ls_trace *trace, const struct ls_mark *mark);
 int ls_trace_add_parameter(ls_trace *trace, const struct ls_trace_parameter *parameter);
 
-/* The meeting with this group and number, added if it is new; counts a task more of it. */
+/* Returns the meeting with this group and number, added if it is new, and increments its number of tasks. */
 int ls_trace_join_meeting(ls_trace *trace, const struct ls_meeting *meeting);
 
 /* `task` begins when `before` has ended. */
@@ -145,12 +146,12 @@ void ls_trace_add_edge(ls_trace *trace, int before, int task);
 
 struct ls_trace_about *ls_trace_about(ls_trace *trace); /* for filling in */
 
-/* Checks that all indices exist, that no edge is a loop, and that every lane's order and the edges and meetings can be
- * kept together (no cycle): LS_ERR_INVALID names two tasks of it. LS_ERR_NO_MEMORY. Then the trace can be read. Work:
+/* Checks that all indices exist, that no edge is a loop, and that the order of lanes, edges and meetings has no
+ * cycle: LS_ERR_INVALID names two tasks of it. LS_ERR_NO_MEMORY. Then the trace can be read. Work:
  * tasks + edges. */
 ls_status ls_trace_seal(ls_trace *trace);
 
-/* A task that is ready with the default of every field: no lock, no meeting, unknown duration, no recorded times. */
+/* A task with the default of every field: no lock, no meeting, unknown duration, no recorded times. */
 struct ls_task ls_task_default(ls_task_kind kind, const char *name, int lane);
 
 /* --- reading (sealed) --------------------------------------------------------------------------------------------- */
@@ -167,7 +168,7 @@ const struct ls_meeting *ls_trace_meeting(const ls_trace *trace, int meeting);
 const struct ls_trace_parameter *ls_trace_parameter(const ls_trace *trace, int parameter);
 const struct ls_trace_about *ls_trace_what(const ls_trace *trace);
 
-/* What a task waits for, and what waits for it, beside the order of its lane. */
+/* The tasks that a task waits for, and those that wait for it, in addition to the order of its lane. */
 const int *ls_trace_before(const ls_trace *trace, int task, int *count);
 const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 
@@ -175,7 +176,7 @@ const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 const int *ls_trace_lane_tasks(const ls_trace *trace, int lane, int *count);
 const int *ls_trace_meeting_tasks(const ls_trace *trace, int meeting, int *count);
 
-/* Gives a task other times, sealed or not: of a replay, to be written as a file and looked at. */
+/* Replaces a task's times, sealed or not: by those of a replay, to be written as a file for viewers. */
 void ls_trace_set_times(ls_trace *trace, int task, double launched_us, double start_us, double end_us);
 
 const char *ls_lane_kind_name(ls_lane_kind kind);

@@ -1,10 +1,10 @@
-/* What the files of ls_trace share. Private to common/trace. */
+/* Shared by the files of ls_trace. Private to common/trace. */
 #ifndef LS_TRACE_TRACE_INTERNAL_H
 #define LS_TRACE_TRACE_INTERNAL_H
 
 #include "common/trace/trace.h"
 
-/* An array that grows by half; `items` are of the size that its user says. */
+/* An array that grows by half; its user knows the size of `items`. */
 struct ls_growing {
     void *items;
     size_t count, capacity;
@@ -19,7 +19,7 @@ struct ls_int_lists {
     int *start, *items;
 };
 
-/* Texts, each kept once: blocks that never move, and a hash table of where the texts begin in them. */
+/* Texts, each stored once: blocks that never move, and a hash table of the texts' addresses. */
 struct ls_text_block;
 struct ls_texts {
     struct ls_text_block *blocks;
@@ -37,21 +37,21 @@ struct ls_trace {
 
     /* sealed */
     struct ls_int_lists before, after, lane_tasks, meeting_tasks;
-    int *next_on_lane; /* the task behind a task, or LS_NONE */
+    int *next_on_lane; /* the task after each task, or LS_NONE */
 };
 
-/* What is wrong with a trace: a line of text, and the tasks it is about (LS_NONE: none). */
+/* A fault of a trace: a line of text, and the tasks concerned (LS_NONE: none). */
 struct ls_trace_fault {
     char text[400];
     int task, other;
 };
 
-/* ls_trace_seal without the report: the reader of files knows the line of each task. */
+/* ls_trace_seal without printing: the reader of files knows the line of each task. */
 ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault);
 
-void ls_trace_unseal(ls_trace *trace); /* frees what sealing made */
+void ls_trace_unseal(ls_trace *trace); /* frees the results of sealing */
 
-/* Grows an array whose address is at `items`, of `size` bytes each, so that one more than `count` fits; false: no
+/* Grows the array whose address is stored at `items`, of `size` bytes an item, to more than `count` items; false: no
  * memory. */
 bool ls_trace_room(void *items, int count, int *capacity, size_t size);
 

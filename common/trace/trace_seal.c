@@ -1,11 +1,12 @@
-/* trace_seal — makes lists of the edges, and an order of everything; what cannot be kept is refused.
- *   idea  : count, add up, fill (counting sort) for each of the lists: what a task waits for, what waits for it, the
- *           tasks of a lane, of a meeting. Then Kahn's algorithm: take whatever waits for nothing that has not been
- *           taken. The tasks of a meeting begin and end together, so they are one node, taken when all of them could be
- *   cycle : what is left waits for something that is left too. Going back along that, the first node that comes twice
- *           lies on a cycle
- *   before: a task happens before another where a way leads from its node to the other's. Ways lead forwards in the
- *           order, so only what lies between the two is looked at, once, in that order
+/* trace_seal — sorts the edges into lists, and all tasks into an order; a trace that has no order is refused.
+ *   idea  : count, add up, fill (counting sort) for each of the lists: the tasks that a task waits for, the tasks that
+ *           wait for it, the tasks of a lane, of a meeting. Then Kahn's algorithm: repeatedly take a node whose
+ *           predecessors have all been taken. The tasks of a meeting begin and end together, so they are one node,
+ *           taken when all of them could be
+ *   cycle : each node that is left waits for another that is left. Following these waits, the first node that is
+ *           reached twice is on a cycle
+ *   before: a task happens before another if a path leads from its node to the other's. Paths lead forwards in the
+ *           order, so only nodes between the two are visited, once, in that order
  *   cost  : O(tasks + edges) time, 4 bytes of scratch a task */
 #include "common/trace/trace_internal.h"
 
@@ -28,7 +29,7 @@ static LS_PRINTF(4, 5) bool fault_at(struct ls_trace_fault *fault, int task, int
     return false;
 }
 
-/* --- whether everything is there ---------------------------------------------------------------------------------- */
+/* --- completeness ------------------------------------------------------------------------------------------------- */
 
 static bool within(int index, size_t count) { return index >= 0 && (size_t)index < count; }
 
@@ -69,7 +70,8 @@ static bool check_edges(const ls_trace *trace, struct ls_trace_fault *fault) {
         int before = edges[i].before, task = edges[i].task;
         if (!within(before, trace->tasks.count) || !within(task, trace->tasks.count))
             return fault_at(fault, within(task, trace->tasks.count) ? task : LS_NONE, LS_NONE,
-                            "task %d waits for task %d, and there are %zu", task, before, trace->tasks.count);
+                            "task %d waits for task %d, but there are only %zu tasks", task, before,
+                            trace->tasks.count);
         if (before == task)
             return fault_at(fault, task, task, "task %d (\"%s\") waits for itself", task,
                             ls_trace_task(trace, task)->name);
@@ -104,8 +106,8 @@ static int *ints(ls_trace *trace, size_t count) {
     return items;
 }
 
-/* start[i + 1] holds how many items list i will have; afterwards start[i + 1] is where the next item of list i goes,
- * and when all have been filled in, list i ends there and list i + 1 begins. */
+/* start[i + 1] is the number of items that list i will have; afterwards start[i + 1] is the position of the next item
+ * of list i, and when all have been filled in, list i ends there and list i + 1 begins. */
 static void add_up(int *start, int list_count) {
     int sum = 0;
     for (int i = 0; i < list_count; i++) {
@@ -166,7 +168,7 @@ static bool make_meeting_lists(ls_trace *trace, struct ls_trace_fault *fault) {
             lists->items[lists->start[ls_trace_task(trace, i)->meeting + 1]++] = i;
     struct ls_meeting *meetings = trace->meetings.items;
     for (int i = 0; i < meeting_count; i++) {
-        meetings[i].tasks = lists->start[i + 1] - lists->start[i]; /* as they are, however often somebody joined */
+        meetings[i].tasks = lists->start[i + 1] - lists->start[i]; /* counted here: joins may differ */
         if (meetings[i].tasks > meetings[i].ranks)
             return fault_at(fault, lists->items[lists->start[i + 1] - 1], LS_NONE,
                             "operation %u of group \"%s\" has %d ranks and %d tasks", meetings[i].number,
@@ -177,7 +179,7 @@ static bool make_meeting_lists(ls_trace *trace, struct ls_trace_fault *fault) {
 
 /* --- the order ---------------------------------------------------------------------------------------------------- */
 
-/* The tasks of a node, by any of them. */
+/* The tasks of the node that *task belongs to. */
 static const int *members(const ls_trace *trace, const int *task, int *count) {
     int meeting = ls_trace_task(trace, *task)->meeting;
     if (meeting != LS_NONE) return ls_trace_meeting_tasks(trace, meeting, count);
@@ -191,7 +193,7 @@ static int node_of(const ls_trace *trace, int task) {
     return members(trace, &task, &count)[0];
 }
 
-/* What waits for a task, beside its own node: number `i` of them, from 0; LS_NONE behind the last. */
+/* The `i`-th task, from 0, that waits for this one, beside those of its own node; LS_NONE after the last. */
 static int successor(const ls_trace *trace, int task, int i) {
     int count;
     const int *after = ls_trace_after(trace, task, &count);
@@ -199,8 +201,8 @@ static int successor(const ls_trace *trace, int task, int i) {
     return i == count ? trace->next_on_lane[task] : LS_NONE;
 }
 
-/* waits[n]: how much the node n still waits for; -1 for those that have been taken. `order` has `taken` nodes that wait
- * for nothing, and room for all; the number of nodes in it at the end. */
+/* waits[n]: number of tasks that node n still waits for; -1 for nodes that have been taken. `order` has `taken` nodes
+ * that wait for nothing, and room for all; returns the number of nodes in it at the end. */
 static int take_in_order(const ls_trace *trace, int *waits, int *order, int taken) {
     for (int i = 0; i < taken; i++) {
         int count, node = order[i];
@@ -218,8 +220,8 @@ static int compare_ints(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* Some task that has not been taken and that a task of `node` waits for; *task is the one of the node. A lane's tasks
- * are found in ascending order. */
+/* A task that has not been taken and that a task of `node` waits for; sets *task to the latter. A lane's tasks are
+ * found in ascending order. */
 static int untaken_before(const ls_trace *trace, const int *waits, int node, int *task) {
     int count;
     const int *tasks = members(trace, &node, &count);
@@ -239,7 +241,7 @@ static int untaken_before(const ls_trace *trace, const int *waits, int node, int
 static bool name_cycle(const ls_trace *trace, int *waits, struct ls_trace_fault *fault) {
     int node = 0, task = LS_NONE, before = LS_NONE;
     while (waits[node] < 0 || node_of(trace, node) != node) node++;
-    while (waits[node] < INT_MAX) { /* marks where it has been */
+    while (waits[node] < INT_MAX) { /* marks visited nodes */
         before = untaken_before(trace, waits, node, &task);
         waits[node] = INT_MAX;
         node = node_of(trace, before);
@@ -250,8 +252,8 @@ static bool name_cycle(const ls_trace *trace, int *waits, struct ls_trace_fault 
         ls_trace_task(trace, before)->name, ls_trace_lane(trace, ls_trace_task(trace, before)->lane)->name);
 }
 
-/* Whether there is an order in which everything comes behind what it waits for. The tasks of a meeting begin and end
- * together: they are one node. A task without one is a node of its own. */
+/* Whether an order exists in which each task follows all that it waits for. The tasks of a meeting begin and end
+ * together: they are one node. A task without a meeting is a node of its own. */
 static bool check_order(ls_trace *trace, struct ls_trace_fault *fault) {
     int count = ls_trace_task_count(trace), nodes = 0, ready = 0;
     int *waits = ints(trace, (size_t)count), *order = ints(trace, (size_t)count);
@@ -296,7 +298,7 @@ ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault) {
 ls_status ls_trace_seal(ls_trace *trace) {
     struct ls_trace_fault fault;
     ls_status status = ls_trace_seal_quietly(trace, &fault);
-    return status == LS_OK ? LS_OK : ls_fail(status, "a trace cannot be: %s", fault.text);
+    return status == LS_OK ? LS_OK : ls_fail(status, "the trace is invalid: %s", fault.text);
 }
 
 static void lists_free(struct ls_int_lists *lists) {

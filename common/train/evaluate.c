@@ -1,5 +1,5 @@
-/* evaluate — the test set's accuracy, of texts the loss, too, and the hash of the weights.
- *   order : a chunk's loss is added up on the device, chunks in their order, ranks in theirs */
+/* evaluate — the accuracy on the test set, for texts also the loss, and the hash of the weights.
+ *   order : a chunk's loss is added up on the device; chunks and then ranks are added in order */
 #include "common/train/evaluate.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@ enum { EVALUATION_CHUNK_MAX = 256 };
 struct evaluation {
     struct ls_device_batch batch;
     int64_t *correct; /* device */
-    float *loss;      /* device: of a chunk; NULL: not measured */
-    void *inputs;     /* host: as the data set has them ... */
-    void *rounded;    /* ... and in the model's precision; the same in fp32, and of tokens */
+    float *loss;      /* device: a chunk's; NULL: not measured */
+    void *inputs;     /* host: in the data set's type ... */
+    void *rounded;    /* ... and in the model's precision; the same array for fp32 and tokens */
     int64_t *labels, *indices;
     double loss_sum;
 };
@@ -31,7 +31,7 @@ static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, const l
     e->indices = calloc(chunk, sizeof *e->indices);
     e->rounded = rounds ? calloc(chunk, ls_model_input_nbytes(model)) : e->inputs;
     if (!e->inputs || !e->rounded || !e->labels || !e->indices)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an evaluation");
     ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
     if (status == LS_OK && spec->tokens)
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->loss, "test loss", (void **)&e->loss);
@@ -50,7 +50,7 @@ static void evaluation_free(struct evaluation *e, ls_model *model) {
     free(e->indices);
 }
 
-/* From the outputs, which it overwrites: nothing follows that reads them. */
+/* Overwrites the outputs, which are not read later. */
 static ls_status take_loss(struct evaluation *e, ls_model *model, ls_stream *compute, const float *y, size_t rows) {
     float loss = 0, *dy = (float *)(uintptr_t)y;
     const struct ls_answers answers = {.labels = e->batch.labels};
@@ -65,7 +65,7 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
                                 size_t count) {
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     struct ls_shape output = ls_model_output(model);
-    if (count == 0) { /* other ranks may have some, and meet this one in their pass */
+    if (count == 0) { /* other ranks may have samples, and their pass needs this rank */
         (void)ls_model_forward(model, e->batch.inputs, 0, false);
         return ls_stream_synchronize(compute);
     }
@@ -80,7 +80,7 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
     size_t rows = count * ls_shape_rows(output);
     ls_count_correct(compute, e->correct, y, e->batch.labels, rows, ls_shape_row_count(output));
     if (e->loss) return take_loss(e, model, compute, y, rows);
-    return ls_stream_synchronize(compute); /* the host's arrays are used again */
+    return ls_stream_synchronize(compute); /* the host's arrays are reused */
 }
 
 ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk, size_t passes,
@@ -102,9 +102,9 @@ ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, 
 
 /* --- all ranks together ------------------------------------------------------------------------------------------- */
 
-/* A rank's share of `count` things, so many at a time. The tensor axis is innermost, and its ranks have one share. */
+/* A rank's share of `count` items, in chunks. The tensor axis is innermost, and its ranks have the same share. */
 struct share {
-    size_t begin, end, chunk, passes; /* passes: of the rank that has most */
+    size_t begin, end, chunk, passes; /* passes: those of the largest share */
 };
 
 static struct share share_of(const ls_parallel *p, const ls_train_options *o, size_t count) {
@@ -118,7 +118,7 @@ static struct share share_of(const ls_parallel *p, const ls_train_options *o, si
                           .passes = ((count + world - 1) / world + chunk - 1) / chunk};
 }
 
-/* What the ranks' sums come to. */
+/* Indices of the sums over ranks. */
 enum { RIGHT, LOSS, ANSWERS_RIGHT, SUMS };
 
 ls_status ls_measure(ls_parallel *p, const ls_train_options *o, const ls_dataset *test, ls_train_result *result) {
@@ -133,7 +133,7 @@ ls_status ls_measure(ls_parallel *p, const ls_train_options *o, const ls_dataset
         status = ls_count_answers(p->model, test, share.begin, share.end, share.chunk, share.passes, &answers_right);
     }
     double sums[SUMS] = {(double)own.right, own.loss, (double)answers_right};
-    for (int i = 0; i < SUMS && p->tensor_rank > 0; i++) sums[i] = 0; /* the first of them has them, too */
+    for (int i = 0; i < SUMS && p->tensor_rank > 0; i++) sums[i] = 0; /* the first tensor rank has the same sums */
     if (status == LS_OK) status = ls_sum_over_ranks(p, sums, SUMS);
     if (status != LS_OK) return status;
     double labels = (double)(ls_dataset_count(test) * ls_sample_label_count(ls_dataset_spec(test)));
@@ -150,7 +150,7 @@ ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
         const struct ls_tensor *tensor = ls_parameters_whole(ls_model_tensors(model), p);
         size_t nbytes = tensor->count * sizeof(float);
         float *host = malloc(nbytes);
-        if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);
+        if (!host) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the weights of %s", tensor->name);
         status = ls_parameters_read(ls_model_tensors(model), p, host);
         *hash = ls_hash(*hash, host, nbytes);
         free(host);

@@ -6,20 +6,20 @@
 #include "common/seam/options.h"
 #include "common/seam/parallel.h"
 
-/* Of some samples. */
+/* Sums over some samples. */
 struct ls_test_sums {
     int64_t right; /* labels whose output is the largest of their row */
-    double loss;   /* summed over rows; of images 0: not measured */
+    double loss;   /* summed over rows; 0 for images: not measured */
 };
 
-/* Of samples begin .. end-1 of `dataset`, on the model's device, in evaluation mode, `chunk` samples at a time, in `passes`
- * forwards at least: ranks that meet in them take the same number. Sums are those of the chunks, in order.
- * Host-blocking. */
+/* Evaluates samples begin .. end-1 of `dataset`, on the model's device, in evaluation mode, `chunk` samples at a time,
+ * in at least `passes` forwards: ranks with common collectives take the same number. Sums are those of the chunks, in
+ * order. Host-blocking. */
 ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk, size_t passes,
                       struct ls_test_sums *sums);
 
-/* Sets the result's accuracy, and of texts its test loss and the answers to held-out sums. Collective: each rank evaluates
- * its share of the samples, and sums over ranks are taken in their order. */
+/* Sets the result's accuracy, and for texts its test loss and the answers to held-out sums. Collective: each rank
+ * evaluates its share of the samples, and sums over ranks are taken in rank order. */
 ls_status ls_measure(ls_parallel *parallel, const ls_train_options *options, const ls_dataset *test,
                      ls_train_result *result);
 

@@ -1,6 +1,7 @@
-/* feed — from the options to batches.
- *   fails : ranks that run out of batches at different steps would wait for each other until their deadline. Whether they will is
- *           known here for data with indices, and never for a stream; both are refused beforehand unless the ranks join. */
+/* feed — creates batches from the options.
+ *   fails : ranks that run out of batches at different steps would wait for each other until their deadline. For data
+ *           with indices this is known beforehand, for a stream never; both are refused beforehand unless the ranks
+ *           join. */
 #include "common/train/feed.h"
 
 #include <inttypes.h>
@@ -8,8 +9,8 @@
 
 #include "common/base/log.h"
 
-/* A rank whose loader hangs says so before the ranks that wait for it give up, so that the cause is named and not its
- * effect. */
+/* A rank whose loader hangs reports it before the ranks that wait for it time out, so that the message names the cause
+ * and not its effect. */
 #define LOADER_SHARE_OF_TIMEOUT 0.9
 
 static ls_batches_options plan_batches(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
@@ -28,14 +29,14 @@ static ls_batches_options plan_batches(const ls_train_options *options, int rank
     };
 }
 
-/* --- what is refused beforehand ---------------------------------------------------------------------------------- */
+/* --- checks before the run ---------------------------------------------------------------------------------------- */
 
 static ls_status check_batches(const ls_train_options *options, const ls_batches_options *plan, bool join,
                                const ls_batches *batches) {
-    int64_t most = ls_batches_per_epoch_of(batches, 0); /* what does not divide goes to the first ranks */
+    int64_t most = ls_batches_per_epoch_of(batches, 0); /* the remainder goes to the first ranks */
     if (most == 0) {
         return ls_fail(LS_ERR_INVALID,
-                       "%" PRId64 " training samples give no full batch of %" PRId64
+                       "%" PRId64 " training samples do not fill a batch of %" PRId64
                        "; leave out --drop-last or lower the batch size",
                        plan->dataset_count, options->batch_size);
     }
@@ -43,8 +44,8 @@ static ls_status check_batches(const ls_train_options *options, const ls_batches
         int64_t steps = ls_batches_per_epoch_of(batches, rank);
         if (steps == most) continue;
         return ls_fail(LS_ERR_INVALID,
-                       "rank 0 has %" PRId64 " step%s in an epoch, rank %d has %" PRId64
-                       ": use --join, or --drop-last, or leave out --uneven",
+                       "rank 0 has %" PRId64 " step%s in an epoch, but rank %d has %" PRId64
+                       ": use --join or --drop-last, or leave out --uneven",
                        most, most == 1 ? "" : "s", rank, steps);
     }
     if (options->steps == 0 && options->epochs > INT64_MAX / 16 / most) {
@@ -63,8 +64,8 @@ static ls_status check_stream(const ls_train_options *options, int world_size, b
     }
     if (world_size > 1 && !join) {
         return ls_fail(LS_ERR_INVALID,
-                       "nobody knows how long a stream is, so that its %d ranks may run out of samples at different "
-                       "steps: use --join, or one rank, or read the folder by index (--data without stream:)",
+                       "the length of a stream is not known, so its %d ranks may run out of samples at different "
+                       "steps: use --join, one rank, or read the folder by index (--data without stream:)",
                        world_size);
     }
     return LS_OK;
@@ -92,7 +93,7 @@ ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shar
     return status;
 }
 
-/* --- a rank's share, for people ---------------------------------------------------------------------------------- */
+/* --- messages about a rank's share -------------------------------------------------------------------------------- */
 
 enum { SHOWN_SAMPLES = 8 };
 
@@ -166,7 +167,7 @@ ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batc
         if (status != LS_OK || !*batch) return status;
         *kept = **batch;
     }
-    /* a single one is put into both places of a device that runs behind; the loader's memory holds it until then */
+    /* a single one is copied to both places of a device that runs behind; until then the loader's memory has it */
     if (step >= (uint64_t)parallel->places.count) {
         kept->inputs = kept->targets = NULL;
         kept->labels = NULL;

@@ -1,5 +1,5 @@
-/* ls_feed: what a run is fed with: which samples each rank takes at each step, and the loader that assembles them.
- * Private to common/train. */
+/* ls_feed: the batches of a run: the samples of each rank at each step, and the loader that assembles them. Private to
+ * common/train. */
 #ifndef LS_TRAIN_FEED_H
 #define LS_TRAIN_FEED_H
 
@@ -18,9 +18,9 @@ typedef struct ls_feed {
     ls_batch kept[LS_MOST_BATCH_PLACES]; /* the resident ones */
 } ls_feed;
 
-/* What ls_feed_open would refuse on some rank, and how many steps an epoch has (0: a stream's, which nobody knows),
- * found out without opening anything: batches that the ranks cannot share, ranks that would run out of them at
- * different steps without --join, a number of steps that cannot be counted. */
+/* Checks, without opening anything, that ls_feed_open will succeed on every rank, and computes the steps of an epoch
+ * (0: not known, a stream). Refuses batches that cannot be divided among the ranks, ranks that would run out of them at
+ * different steps without --join, and an overflowing number of steps. */
 ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_sharing sharing, const ls_dataset *train,
                         int64_t *steps_per_epoch);
 
@@ -28,18 +28,18 @@ ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shar
 ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
                            const ls_dataset *train, char *text, size_t capacity);
 
-/* What this rank of `parallel` is fed with; with options->pin_memory in memory that is page-locked for its first
- * device, to which batches go. With options->resident_batches places are added to the parallel's. `train`
- * and the device are borrowed until close. On failure there is nothing to close. */
+/* Opens the feed of this rank of `parallel`; with options->pin_memory, batches are in memory pinned for its first
+ * device, to which they are copied. With options->resident_batches places are added to the parallel's. `train` and the
+ * device are borrowed until close. On failure there is nothing to close. */
 ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train);
 
-/* The batch of the parallel's step, as ls_loader_next gives it. With K resident batches those of the first K steps are
- * loaded, over as many epochs as it takes; from then on the loader is not asked, no epoch ends, and step s gets the
- * batch of step s mod K, without inputs and answers once every place of the devices' batch holds its own. */
+/* Returns the batch of the parallel's step, from ls_loader_next. With K resident batches those of the first K steps are
+ * loaded, over as many epochs as needed; from then on the loader is not called, no epoch ends, and step s gets the
+ * batch of step s mod K, without inputs and answers once every place of the devices' batch has its own. */
 ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batch **batch);
 
-/* A feed that is all zero is fine. */
+/* A zero-filled feed is a no-op. */
 void ls_feed_close(ls_feed *feed);
 
 #endif

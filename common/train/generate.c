@@ -1,10 +1,10 @@
-/* generate — the next token, and the next: from the outputs of the last position.
- *   idea  : a forward sees a whole context, of which only one position's output is used. Attention is causal, so that what
- *           stands behind that position does not matter: a prompt that is shorter than the context is padded behind, and of a
- *           longer one the last tokens are taken
- *   cost  : a forward of a sample for each token. (Keeping keys and values of earlier positions would make it a forward of a
- *           row; positions are learnt, so a window that has moved must be computed anew anyway)
- *   order : no sum depends on how many samples a forward has, so a prompt's answer is the same on every rank */
+/* generate — generates token after token from the outputs at the last position.
+ *   idea  : a forward takes a whole context, and only one position's output is used. Attention is causal, so tokens
+ *           after that position do not matter: a prompt that is shorter than the context is padded at its end, and of a
+ *           longer one the last tokens are used
+ *   cost  : a forward of a sample for each token. (With cached keys and values it would be a forward of a row; but
+ *           positions are learnt, so that a window that has moved must be recomputed anyway)
+ *   order : no sum depends on the number of samples of a forward, so a prompt's answer is the same on every rank */
 #include "common/train/generate.h"
 
 #include <math.h>
@@ -18,9 +18,9 @@ struct writer {
     ls_model *model;
     ls_stream *compute;
     size_t room, context, outputs; /* samples, tokens of a sample, outputs of a token */
-    size_t vocabulary;             /* of the text; the model may have more outputs */
+    size_t vocabulary;             /* the text's; the model may have more outputs */
     int32_t *tokens;               /* [room, context] */
-    size_t *position;              /* per sample: whose output is wanted */
+    size_t *position;              /* per sample: the position whose output is used */
     float *logits;                 /* [room, outputs] */
     void *inputs;                  /* the tokens on the device */
 };
@@ -36,7 +36,8 @@ static ls_status writer_open(struct writer *w, ls_model *model, const ls_dataset
     w->tokens = calloc(room * w->context, sizeof *w->tokens);
     w->position = calloc(room, sizeof *w->position);
     w->logits = calloc(room * w->outputs, sizeof *w->logits);
-    if (!w->tokens || !w->position || !w->logits) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write a text");
+    if (!w->tokens || !w->position || !w->logits)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a text");
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, room * ls_model_input_nbytes(model), "prompts", &w->inputs);
 }
 
@@ -47,7 +48,7 @@ static void writer_close(struct writer *w) {
     free(w->logits);
 }
 
-/* Sample i sees the last tokens of a text. */
+/* Sample i gets the last tokens of a text. */
 static void put_text(struct writer *w, size_t i, const uint8_t *text, size_t count) {
     size_t seen = count < w->context ? count : w->context;
     int32_t *tokens = w->tokens + i * w->context;
@@ -56,7 +57,7 @@ static void put_text(struct writer *w, size_t i, const uint8_t *text, size_t cou
     w->position[i] = seen - 1;
 }
 
-/* The outputs behind the texts of the first `count` samples. */
+/* The outputs after the last token of the first `count` samples. */
 static ls_status predict(struct writer *w, size_t count) {
     size_t row_nbytes = w->outputs * sizeof(float);
     ls_copy(w->compute, w->inputs, w->tokens, count * w->context * sizeof *w->tokens);
@@ -104,7 +105,7 @@ ls_status ls_generate(ls_model *model, const ls_dataset *text, const struct ls_g
     struct writer w;
     size_t count;
     const uint8_t *tokens = ls_text_tokens(text, &count), *vocabulary = ls_text_vocabulary(text);
-    if (!tokens) return ls_fail(LS_ERR_INVALID, "these data are no text that could be continued");
+    if (!tokens) return ls_fail(LS_ERR_INVALID, "--generate needs a text to continue, which the data is not");
     ls_status status = writer_open(&w, model, text, 1);
     if (status == LS_OK) {
         memcpy(bytes, tokens, w.context);
@@ -119,14 +120,14 @@ ls_status ls_generate(ls_model *model, const ls_dataset *text, const struct ls_g
 
 enum { QUESTION_TOKENS = sizeof ";99+99=" - 1 };
 
-/* A sum of the test set, and what the model makes of it. */
+/* A sum of the test set, and the model's answer. */
 struct sum {
-    uint8_t text[QUESTION_TOKENS + LS_ANSWER_TOKENS]; /* the question, and behind it the model's answer */
+    uint8_t text[QUESTION_TOKENS + LS_ANSWER_TOKENS]; /* the question, followed by the model's answer */
     size_t question_count, answer_count;
-    const uint8_t *answer; /* the right one, in the test set */
+    const uint8_t *answer; /* the correct one, in the test set */
 };
 
-/* The sum that begins there, and the place behind it. The ";" before it says to a model that a number begins. */
+/* Reads the sum at `at`, and returns the position after it. The ";" before a sum marks the beginning of a number. */
 static const uint8_t *read_sum(struct sum *sum, const uint8_t *at, int equals, int semicolon) {
     *sum = (struct sum){.text = {(uint8_t)semicolon}, .question_count = 1};
     while (*at != equals) sum->text[sum->question_count++] = *at++;
@@ -137,7 +138,7 @@ static const uint8_t *read_sum(struct sum *sum, const uint8_t *at, int equals, i
     return at;
 }
 
-/* Answers all at once, so that forwards are full, and counts those that are right. */
+/* Answers all at once, so that forwards are full, and counts the correct ones. */
 static ls_status answer(struct writer *w, struct sum *sums, size_t count, int64_t *right) {
     ls_status status = LS_OK;
     for (size_t n = 0; status == LS_OK && n < LS_ANSWER_TOKENS; n++) {

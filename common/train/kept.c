@@ -1,9 +1,9 @@
-/* kept — what of a step that did not end is undone, and what is kept behind it.
- *   idea  : a step changes weights, optimizer and scaler in its update alone, behind the last reduction; so a rank either
- *           has a step's update or has not. What a forward changes before that are batch norm's running statistics and
- *           their counts: a copy is made behind each step, and put back
+/* kept — undoes an incomplete step, and keeps the state after each complete one.
+ *   idea  : a step changes weights, optimizer and scaler only in its update, after the last reduction; so a rank either
+ *           has a step's update or has not. Before that, a forward changes only batch norm's running statistics and
+ *           their counts: they are copied after each step, and restored from that copy
  *   cost  : a copy of the buffers a step, none without batch norm; the state in host memory once it is kept
- *   fails : with the line of whatever failed: no memory, as a rule */
+ *   fails : usually out of memory, with the message of the failed call */
 #define _GNU_SOURCE
 #include "common/train/kept.h"
 
@@ -17,7 +17,7 @@
 
 void ls_kept_open(ls_kept *kept) { *kept = (ls_kept){.fd = -1}; }
 
-/* The model's buffers, on the device; how many floats. */
+/* The model's buffers, on the device; sets *count to the number of floats. */
 static float *buffers_of(ls_model *model, size_t *count) {
     float *state, *parameters;
     size_t state_count, parameter_count;
@@ -30,7 +30,9 @@ static float *buffers_of(ls_model *model, size_t *count) {
 static ls_status alloc(ls_kept *kept, size_t buffers, size_t batchnorms) {
     if (!kept->buffers) kept->buffers = malloc(buffers * sizeof *kept->buffers);
     if (!kept->tracked) kept->tracked = malloc((batchnorms + 1) * sizeof *kept->tracked);
-    return kept->buffers && kept->tracked ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to keep %zu buffers", buffers);
+    return kept->buffers && kept->tracked
+               ? LS_OK
+               : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to keep %zu buffers", buffers);
 }
 
 ls_status ls_kept_note(ls_kept *kept, ls_parallel *p) {
@@ -65,7 +67,7 @@ ls_status ls_kept_save(ls_kept *kept) {
     if (kept->reached.step == 0) return LS_OK;
     if (kept->fd >= 0) close(kept->fd);
     kept->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (kept->fd < 0) return ls_fail(LS_ERR_SYSTEM, "no memory to keep the state: %s", strerror(errno));
+    if (kept->fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot allocate memory to keep the state: %s", strerror(errno));
     kept->position = kept->reached;
     ls_status status = put_back(kept, kept->run.parallel->model);
     return status == LS_OK ? ls_checkpoint_keep(&kept->run, &kept->position, kept->fd) : status;

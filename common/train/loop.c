@@ -1,14 +1,14 @@
 /* loop — epochs and steps.
  *   idea  : a step enqueues; the host reads the losses of all ranks only from time to time, at least every LS_LOSS_RING
  *           steps, and at the end of an epoch (deferred.h). Reading is collective over ranks, outside of the step times
- *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the step
- *           before: the host only waits for its batch to be copied, for which a place must be free (parallel.h), so
- *           that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
- *           (step_times.h). Only with --metrics or --dump-losses each step is waited for. Where streams are shuffled
+ *   times : CPU devices have finished a step when its calls return, and each step is timed. A GPU then still runs the
+ *           step before: the host only waits for its batch to be copied, for which a place must be free (parallel.h),
+ *           so that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
+ *           (step_times.h). Only with --metrics or --dump-losses the host waits for each step. With shuffled streams
  *           there is no wait, so that the race detector sees across steps
  *   cost  : per step two readings of the clock and one wait for the copy stream
- *   fails : on CPU devices a loss that is not finite ends the run in its step, with the place where it came from
- *           (divergence.c); on GPUs it shows at the next read */
+ *   fails : on CPU devices a loss that is not finite ends the run in its step, and its origin is located
+ *           (divergence.c); on GPUs it is detected at the next read */
 #include "common/train/loop.h"
 
 #include <math.h>
@@ -46,10 +46,10 @@ struct run {
     int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
     ls_step_times times;
     int64_t clocked_from; /* the step before which the phases' clocks began */
-    ls_deferred deferred; /* losses, times and memory, as the host sees them from time to time */
+    ls_deferred deferred; /* losses, times and memory, which the host reads from time to time */
     struct ls_checkpointed checkpointed;
     ls_kept *kept; /* NULL: ranks that part end */
-    bool unsaved;  /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
+    bool unsaved;  /* rank 0 could not write a checkpoint; all ranks know, and nothing else failed */
     ls_recording recording;
     ls_train_result *result;
 };
@@ -62,17 +62,17 @@ static ls_status evaluate(struct run *run) {
         run->options->evaluate && ls_device_computes(p->devices[0]) && ls_model_loss(p->model) == LS_LOSS_CROSS_ENTROPY;
     ls_status status = can ? ls_measure(p, run->options, run->test, run->result) : LS_OK;
     return can && status == LS_OK ? ls_deferred_read(&run->deferred)
-                                  : status; /* the devices' peaks hold what this took */
+                                  : status; /* the devices' peaks include the evaluation */
 }
 
-/* What --generate asks for, of the test set's beginning; *text is the caller's to free. Every rank takes part. */
+/* Generates the text that --generate requests, from the start of the test set; the caller frees *text. Collective. */
 static ls_status generate(const struct run *run, uint8_t **text) {
     ls_parallel *p = run->parallel;
     const ls_train_options *o = run->options;
     const struct ls_generation generation = {
         .count = (size_t)o->generate, .temperature = o->temperature, .seed = (uint64_t)o->seed};
     *text = malloc(run->result->tokens + generation.count);
-    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "no memory to generate %zu tokens", generation.count);
+    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to generate %zu tokens", generation.count);
     ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
     return status == LS_OK ? ls_generate(p->model, run->test, &generation, *text) : status;
 }
@@ -118,7 +118,7 @@ static void forget_warmup(struct run *run) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
 }
 
-/* Looking is no step. */
+/* Reading losses is not timed. */
 static ls_status read_deferred(struct run *run) {
     ls_status status = ls_step_times_pause(&run->times);
     return status == LS_OK ? ls_deferred_read(&run->deferred) : status;
@@ -140,7 +140,7 @@ static ls_status write_checkpoint(struct run *run) {
     return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
 }
 
-/* The other ranks hear whether rank 0 has written it, for which they wait here rather than in the middle of a step. */
+/* Tells the other ranks whether rank 0 has written the checkpoint: they wait here rather than within a step. */
 static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool last) {
     ls_parallel *p = run->parallel;
     enum { UNSAVED = 1, WORSE };
@@ -149,16 +149,16 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
     if (heard != LS_OK) return status != LS_OK ? status : heard;
     if (failed == 0) return LS_OK;
     run->unsaved = failed == UNSAVED;
-    if (status != LS_OK || (last && run->unsaved)) return status; /* the others' work is done, rank 0's is not */
-    return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with it", run->options->save);
+    if (status != LS_OK || (last && run->unsaved)) return status; /* the others are done, rank 0 is not */
+    return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with rank 0", run->options->save);
 }
 
-/* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. `last`: none follows. */
+/* Collective: all ranks get the current buffers, and rank 0 writes. Not part of a step. `last`: none follows. */
 static ls_status save_checkpoint(struct run *run, bool last) {
     ls_parallel *p = run->parallel;
     ls_status status = read_deferred(run);
     double begin_us = ls_now_us();
-    if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* what a failed device sent is in the weights */
+    if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* weights may include a failed device's data */
     if (status == LS_OK && p->process) status = p->process->before_evaluation(p);
     if (status == LS_OK) status = agree_on_checkpoint(run, write_checkpoint(run), last);
     double us = ls_now_us() - begin_us;
@@ -177,10 +177,10 @@ static bool is_finished(const struct run *run) {
     return o->steps > 0 ? (int64_t)run->parallel->step >= o->steps : run->epoch >= o->epochs;
 }
 
-/* From what an earlier run of this process has kept. */
+/* Whether the run continues from the state that an earlier run of this process has kept. */
 static bool goes_on(const struct run *run) { return run->kept && run->kept->fd >= 0; }
 
-/* The run ends where one without a break would: after so many steps, or so many epochs, from its beginning. */
+/* The run ends where an uninterrupted one would: after --steps, or --epochs, from its beginning. */
 static ls_status resume(struct run *run) {
     ls_parallel *p = run->parallel;
     const ls_train_options *o = run->options;
@@ -244,7 +244,7 @@ static ls_status train_epoch(struct run *run) {
     if (status == LS_OK) status = read_deferred(run);
     if (status == LS_OK && run->epoch_steps == 0) {
         status = ls_fail(LS_ERR_INVALID,
-                         "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
+                         "an epoch of %s does not fill a batch of %lld: leave out --drop-last or lower the batch size",
                          run->options->data, (long long)run->options->batch_size);
     }
     return status;
@@ -269,7 +269,7 @@ static void begin_epoch(struct run *run, double now_us) {
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = now_us;
 }
 
-/* The clocks leave out what lies between epochs. An epoch that --steps ends stays the one in progress. */
+/* The clocks exclude the time between epochs. An epoch that --steps ends stays the one in progress. */
 static ls_status train_epochs(struct run *run) {
     ls_status status = LS_OK;
     while (status == LS_OK && !is_finished(run)) {
@@ -296,7 +296,7 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->steps = (int64_t)run->parallel->step;
     result->epochs = run->epoch + (run->epoch_steps > 0);
     result->clocked_steps = result->steps - run->clocked_from;
-    if (!ls_device_computes(run->parallel->devices[0])) { /* there is no time, loss or accuracy to tell */
+    if (!ls_device_computes(run->parallel->devices[0])) { /* there is no time, loss or accuracy */
         result->median_step_ms = result->p10_step_ms = result->p90_step_ms = result->samples_per_s = NAN;
         return;
     }
@@ -316,14 +316,13 @@ static void announce(const struct run *run, const ls_dataset *train) {
                                               .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
-/* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with
- * it. */
+/* Writes the results to files and stdout. If a checkpoint or a trace cannot be written, the others still are. */
 static ls_status finish(struct run *run, ls_status status, ls_train_result *result) {
     ls_parallel *p = run->parallel;
     ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;
     if (saved != LS_OK && !run->unsaved) status = saved;
     status = ls_parallel_synchronize(p, status); /* the devices are idle */
-    /* ranks bring together what they share out */
+    /* ranks gather the parts that they own */
     bool takes_part = p->rank == 0 || ls_parameters_are_collective(ls_model_tensors(p->model));
     const char *weights = takes_part ? run->options->save_weights : NULL;
     if (status != LS_OK) ls_deferred_salvage(&run->deferred);
@@ -365,7 +364,7 @@ ls_status ls_train_kept(ls_parallel *p, const ls_train_options *options, ls_shar
                       .resumed = {.last_loss = NAN},
                       .kept = kept,
                       .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
-    run.join = sharing.join && p->process; /* DataParallel has no ranks that could run out */
+    run.join = sharing.join && p->process; /* in DataParallel no rank can run out of samples */
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
     if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, sharing, train);

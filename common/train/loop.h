@@ -1,4 +1,4 @@
-/* The training loop: the same for every way to train in parallel, on every rank. */
+/* The training loop: the same for every mode, on every rank. */
 #ifndef LS_TRAIN_LOOP_H
 #define LS_TRAIN_LOOP_H
 
@@ -9,25 +9,23 @@
 #include "common/train/evaluate.h"
 #include "common/train/kept.h"
 
-/* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the
- * batches, whether the files that the options name can be written, and whether the run can go on from the checkpoint
- * that they name. The model (NULL: no checkpoint is looked at) keeps its weights. LS_OK, or the failure after its one
- * line. */
+/* Checks in one process what ls_train checks on every rank before it begins: that batches can be divided among the
+ * ranks, that the files named by the options can be written, and that the run can resume from the checkpoint they name.
+ * The model (NULL: the checkpoint is not checked) keeps its weights. LS_OK, or the failure after its one line. */
 ls_status ls_train_check(const ls_train_options *options, int world_size, ls_sharing sharing, const ls_dataset *train,
                          ls_model *model);
 
-/* What a rank's share of the training samples is in the first epoch, for people: "450 of 1797 samples, the first 3 17 8
- * ...". */
+/* Describes a rank's training samples of the first epoch, for people: "450 of 1797 samples, the first 3 17 8 ...". */
 ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
                                   const ls_dataset *train, char *text, size_t capacity);
 
-/* Trains as the options say; `train` and `test` are borrowed; `test` is NULL only with --no-evaluate. Rank 0 prints a
- * line per epoch and writes the files that the options name; every rank takes part. */
+/* Trains according to the options; `train` and `test` are borrowed; `test` is NULL only with --no-evaluate. Rank 0
+ * prints a line per epoch and writes the files that the options name; every rank takes part. */
 static inline ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_sharing sharing,
                                  const ls_dataset *train, const ls_dataset *test, ls_train_result *result);
 
-/* The same, of ranks that may part and go on with others: begins with what `kept` holds, in place of --resume's file, and
- * without a word; however it ends, ls_kept_save may follow. Files of lines go on, too. NULL: ls_train. */
+/* The same for an elastic run: begins with the state in `kept` instead of --resume's file, without printing anything;
+ * ls_kept_save may follow, however it ends. Files of lines are continued, too. NULL: ls_train. */
 ls_status ls_train_kept(ls_parallel *parallel, const ls_train_options *options, ls_sharing sharing,
                         const ls_dataset *train, const ls_dataset *test, ls_train_result *result, ls_kept *kept);
 

@@ -1,11 +1,11 @@
-/* loop_check — what can be said of a run before it begins, by a process that takes no part in it. */
+/* loop_check — checks that a process which takes no part in a run can make before it begins. */
 #include "common/checkpoint/checkpoint.h"
 #include "common/report/recording.h"
 #include "common/report/report.h"
 #include "common/train/feed.h"
 #include "common/train/loop.h"
 
-/* On one device: what ranks do otherwise is nothing that a file must agree with. */
+/* On one device: differences between ranks do not matter for what a checkpoint must match. */
 static ls_status check_checkpoint(const ls_train_options *options, ls_sharing sharing, ls_model *model,
                                   int64_t steps_per_epoch) {
     ls_parallel *p;

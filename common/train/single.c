@@ -67,7 +67,7 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
                            size_t max_batch) {
     *out = NULL;
     struct single *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a training step");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a training step");
     ls_probe_name_thread("single device");
     ls_parallel *p = &s->base;
     ls_parallel_set_mode(p, &ls_single_mode);

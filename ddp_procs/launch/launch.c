@@ -1,8 +1,8 @@
 /* launch: the life of a job.
- *   idea  : an attempt is a store, a group of ranks and a watch over them; a job is an attempt, and another one for each
- *           restart. Guard, port and signals, which come through a file descriptor meanwhile, are the job's.
- *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks and the guard (launch_guard.c) the rest;
- *           nothing lies in the file system. */
+ *   idea  : an attempt has a store, a group of ranks and a watch over them; a job is an attempt, and another one for
+ *           each restart. Guard, port and signals, which are read from a file descriptor, belong to the job.
+ *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks, and the guard (launch_guard.c) kills their
+ *           children; no files are left behind. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch.h"
 
@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/launcher.h"
 #include "common/base/log.h"
-#include "common/base/said.h"
+#include "common/base/log_once.h"
 #include "ddp_procs/launch/launch_job.h"
 #include "ddp_procs/launch/launch_output.h"
 #include "ddp_procs/launch/launch_policy.h"
@@ -32,12 +32,12 @@
 #include "ddp_procs/launch/store_listen.h"
 #include "ddp_procs/launch/store_pass.h"
 
-/* What the launcher opens: for each rank a cause pipe and a connection to the store; and what there is once. */
+/* Files that the launcher opens: for each rank a cause pipe and a connection to the store; and a fixed number. */
 enum { FILES_ONCE = 10, FILES_PER_RANK = 2 };
 
 /* --- an attempt ------------------------------------------------------------------------------------------------------- */
 
-/* The store, and in the plan how ranks find it. */
+/* Serves the store, and sets its address in the plan. */
 static ls_status serve_alone(ddp_job *j, ddp_store_pass *pass) {
     j->plan.world_size = j->options->nproc;
     snprintf(j->plan.job, sizeof j->plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
@@ -49,7 +49,7 @@ static ls_status serve_alone(ddp_job *j, ddp_store_pass *pass) {
     return LS_OK;
 }
 
-/* The same, of several hosts: host 0 serves it. */
+/* The same for several hosts: host 0 serves it. */
 static ls_status meet_hosts(ddp_job *j) {
     ddp_round *round = &j->round;
     j->has_ending = false;
@@ -68,7 +68,7 @@ static ls_status meet_hosts(ddp_job *j) {
     return LS_OK;
 }
 
-/* Nothing of the attempt before counts any more, and nobody of it gets in: name, secret and store are new. */
+/* Resets the state of the previous attempt, and keeps its processes out: name, secret and store are new. */
 static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     for (int i = 0; i < j->options->nproc; i++) {
         j->ranks[i] = (ddp_rank_process){.pid = -1, .cause_fd = -1, .done.rank = -1, .out = -1, .err = -1};
@@ -83,26 +83,26 @@ static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     ls_status status = j->agents ? meet_hosts(j) : serve_alone(j, pass);
     if (status == LS_OK) status = ddp_logs_begin(&j->logs, j->plan.restarts, j->options->nproc);
     if (status != LS_OK) return status;
-    j->plan.said_fd = ls_said_create();
+    j->plan.log_once_fd = ls_log_once_create();
     return LS_OK;
 }
 
 static void end_attempt(ddp_job *j) {
     for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
-    if (j->plan.said_fd >= 0) close(j->plan.said_fd);
-    j->plan.said_fd = -1;
+    if (j->plan.log_once_fd >= 0) close(j->plan.log_once_fd);
+    j->plan.log_once_fd = -1;
     if (j->agents) ddp_agents_stop(j->agents);
     ddp_store_server_stop(j->server, 0);
     j->server = NULL;
 }
 
-static void tell_no_start(ddp_job *j, ls_status status) {
+static void report_start_failure(ddp_job *j, ls_status status) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = j->options->node_rank, .rank = -1, .status = (int32_t)status};
-    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; it has said why",
+    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; see its error",
              ddp_agents_host(j->agents, ending.node, host));
-    ddp_agents_tell(j->agents, &ending);
+    ddp_agents_report(j->agents, &ending);
 }
 
 static ls_status start_ranks(ddp_job *j) {
@@ -110,14 +110,14 @@ static ls_status start_ranks(ddp_job *j) {
     for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = ddp_start_rank(j, i);
     if (status == LS_OK) status = ddp_output_start(j->output);
     if (status != LS_OK) ddp_end_ranks(j, SIGKILL);
-    if (status != LS_OK && j->agents) tell_no_start(j, status);
+    if (status != LS_OK && j->agents) report_start_failure(j, status);
     return status;
 }
 
-/* Starts the ranks and waits for all of them. LS_OK says nothing of how they ended (ddp_report_job). */
+/* Starts the ranks and waits for all of them. LS_OK even if ranks failed (ddp_report_job). */
 static ls_status run_attempt(ddp_job *j) {
     ddp_store_pass pass;
-    j->plan.said_fd = -1;
+    j->plan.log_once_fd = -1;
     ls_status status = begin_attempt(j, &pass);
     if (status == LS_OK) status = ddp_output_create(&j->output, &j->plan, &j->logs);
     if (status == LS_OK) {
@@ -126,7 +126,7 @@ static ls_status run_attempt(ddp_job *j) {
     }
     ddp_forget_outputs(j);
     ls_status copied = ddp_output_finish(j->output);
-    ddp_guard_name(&j->plan.guard, 0); /* the group's number may become another's */
+    ddp_guard_name(&j->plan.guard, 0); /* the group's number may be reused */
     end_attempt(j);
     return status == LS_OK ? copied : status;
 }
@@ -151,13 +151,14 @@ static ls_status run_attempts(ddp_job *j) {
 
 /* --- signals ---------------------------------------------------------------------------------------------------------- */
 
-/* What nohup ignores stays ignored. The others are taken also where they are: a blocked signal comes nevertheless. */
+/* Signals that nohup ignores stay ignored. The others are handled even if they were ignored: signalfd also receives
+ * blocked signals. */
 static bool is_wanted(int number) {
     struct sigaction action;
     return number != SIGHUP || sigaction(number, NULL, &action) < 0 || action.sa_handler != SIG_IGN;
 }
 
-/* Runs the job while its signals come through a file descriptor instead of ending or interrupting this process. */
+/* Runs the job and reads its signals from a file descriptor, so that they do not end or interrupt this process. */
 static ls_status run_with_signals_blocked(ddp_job *j) {
     static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
     sigset_t taken, before;
@@ -167,7 +168,7 @@ static ls_status run_with_signals_blocked(ddp_job *j) {
         if (is_wanted(numbers[i])) sigaddset(&taken, numbers[i]);
     j->signal_fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (j->signal_fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot watch for signals: %s", strerror(errno));
-    sigaction(SIGCHLD, &usual, &child_action); /* were it ignored, the ranks' statuses would be lost */
+    sigaction(SIGCHLD, &usual, &child_action); /* if SIGCHLD were ignored, the ranks' statuses would be lost */
     pthread_sigmask(SIG_BLOCK, &taken, &before);
     j->plan.signal_mask = &before;
     ls_status status = run_attempts(j);
@@ -178,7 +179,8 @@ static ls_status run_with_signals_blocked(ddp_job *j) {
     return status;
 }
 
-/* argv and the last argument in one array; the strings stay the caller's. Behind "--" it would be no option. */
+/* argv and the last argument in one array; the caller still owns the strings. After "--" the argument would not be an
+ * option. */
 static char **join_arguments(const ddp_launch_options *options) {
     size_t count = 0;
     while (options->argv[count]) count++;
@@ -199,7 +201,7 @@ static ls_status check_job(ddp_job *j) {
     if (o->nproc < 1 || o->nproc > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", o->nproc, LS_COMM_MAX_RANKS);
     ls_status status = LS_OK;
-    if (!j->agents) /* else copies are the agents, each with a number of its own */
+    if (!j->agents) /* with agents, copies of ddprun are the agents, each with its own number */
         status = ls_launcher_refuse_copies("start ranks of its own",
                                            "let that launcher start the ranks themselves, without ddprun and --spawn");
     if (status == LS_OK && !o->entry) status = ddp_find_program(j->plan.program, o->program);
@@ -221,12 +223,12 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (status == LS_OK) status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
     if (status == LS_OK && !options->entry) {
         j.plan.argv = argv = join_arguments(options);
-        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the ranks' arguments");
     }
     if (status == LS_OK)
         status = run_with_signals_blocked(&j);
     else if (j.agents)
-        (void)ddp_agents_meet(j.agents, status, &j.round, &j.server); /* nobody is to wait for this host */
+        (void)ddp_agents_meet(j.agents, status, &j.round, &j.server); /* so that no host waits for this one */
     free(argv);
     if (port_fd >= 0) close(port_fd);
     ddp_agents_leave(j.agents);

@@ -1,10 +1,10 @@
 /* launch_agents: the launchers of several hosts agree on a round.
- *   idea  : each sets what it has (its number of ranks, its build and options) under a key of its own; all read all of them,
- *           so each works out the same numbers of ranks, or the same error, by itself. Host 0 then serves a store for the
- *           round's ranks, and sets where that is
+ *   idea  : each sets its number of ranks, its build and options under a key of its own, and reads all entries, so each
+ *           computes the same numbers of ranks, or the same error, by itself. Host 0 then serves a store for the
+ *           round's ranks, and sets its address
  *   cost  : M + 1 values set, M (M + 1) read by the M agents of a round
- *   fails : a host that does not come is named when the deadline passes, by all that wait; while they do, they say for
- *           whom. One that can start no ranks says so in its entry, so that nobody waits for it */
+ *   fails : all waiting hosts name a missing host in their errors when the deadline passes, and in a note before that.
+ *           A host that cannot start ranks marks its entry, so that no other waits for them */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_agents.h"
 
@@ -23,10 +23,10 @@
 #include "ddp_procs/launch/launch_agents_internal.h"
 #include "ddp_procs/launch/store_address.h"
 
-#define PATIENT_S 5.0 /* before it says for whom it waits */
+#define PATIENT_S 5.0 /* before it prints which host it waits for */
 enum { LOOK_MS = 50, ELASTIC_CAPACITY = 16 };
 
-/* What a host says of itself in a round. */
+/* A host's entry in a round. */
 typedef struct entry {
     int32_t nproc, failed, max_restarts, pad;
     char name[DDP_AGENT_NAME_CAPACITY], elastic[ELASTIC_CAPACITY], build[LS_BUILD_ID_CAPACITY];
@@ -48,16 +48,16 @@ const char *ddp_agents_host(const ddp_agents *a, int node, char text[DDP_HOST_TE
 
 /* --- joining ---------------------------------------------------------------------------------------------------------- */
 
-/* A name that /etc/hosts gives to this machine itself, as Debian does with its own, leads no other host to host 0. */
+/* Refuses a name that /etc/hosts maps to loopback, as on Debian the machine's own: the other hosts would not reach host
+ * 0. */
 static ls_status check_address(const char *host, int node) {
     char address[DDP_IPV4_CAPACITY], own[256];
-    if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* written so: all "hosts" are this machine */
+    if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* literal loopback: all "hosts" are this machine */
     if (!ddp_address_resolve(host, address) || !ddp_address_is_loopback(address)) return LS_OK;
-    return ls_fail(
-        LS_ERR_USAGE,
-        "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address of "
-        "host 0's network interface; this host has %s",
-        host, address, ddp_address_list(own, sizeof own));
+    return ls_fail(LS_ERR_USAGE,
+                   "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address "
+                   "of host 0's network interface; this host has %s",
+                   host, address, ddp_address_list(own, sizeof own));
 }
 
 static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
@@ -68,7 +68,7 @@ static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
     return status == LS_OK ? ddp_store_pass_check(pass, o->master_addr, o->master_port) : status;
 }
 
-/* Says after some seconds that it waits, and in the end why in vain. */
+/* Prints after some seconds that it waits, and an error after a timeout. */
 static ls_status join_store(ddp_agents *a, const ddp_store_pass *pass) {
     const ddp_launch_options *o = a->options;
     char why[600] = "";
@@ -92,7 +92,7 @@ ls_status ddp_agents_join(ddp_agents **out, const ddp_launch_options *o) {
     if (status == LS_OK) status = find_pass(&pass, o);
     if (status != LS_OK) return status;
     ddp_agents *a = calloc(1, sizeof *a);
-    if (!a) return ls_fail(LS_ERR_NO_MEMORY, "no memory to find the other hosts");
+    if (!a) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to find the other hosts");
     a->options = o;
     a->node = o->node_rank;
     a->count = o->nnodes;
@@ -132,15 +132,15 @@ static entry describe_self(const ddp_agents *a, ls_status so_far) {
     return mine;
 }
 
-/* The launcher's signals are blocked meanwhile. */
+/* Whether a signal to stop is pending: the launcher's signals are blocked here. */
 static bool is_stopped(void) {
     sigset_t pending;
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
                                          sigismember(&pending, SIGHUP) == 1);
 }
 
-/* Waits for a key until until_us; `whom` is said to be waited for. */
-static ls_status await_key(const ddp_agents *a, const char *key, const char *whom, double begin_us, bool *said) {
+/* Waits for a key until `until_us`; a note names `whom` once. */
+static ls_status await_key(const ddp_agents *a, const char *key, const char *whom, double begin_us, bool *noted) {
     bool exists = false;
     const ddp_launch_options *o = a->options;
     for (;;) {
@@ -148,15 +148,15 @@ static ls_status await_key(const ddp_agents *a, const char *key, const char *who
         double waited_s = (ls_now_us() - begin_us) * 1e-6;
         if (status != LS_OK || exists) return status;
         if (waited_s >= o->join_timeout_s) break;
-        if (!*said && waited_s >= PATIENT_S) {
+        if (!*noted && waited_s >= PATIENT_S) {
             ls_note("waiting for %s of %d, %g s at most", whom, a->count, o->join_timeout_s);
-            *said = true;
+            *noted = true;
         }
-        if (is_stopped()) return ls_fail(LS_ERR_SYSTEM, "ended by a signal while it waited for %s", whom);
+        if (is_stopped()) return ls_fail(LS_ERR_SYSTEM, "ended by a signal while waiting for %s", whom);
         poll(NULL, 0, LOOK_MS);
     }
     return ls_fail(LS_ERR_TIMEOUT,
-                   "%s of %d did not come within %g s to %s: start ddprun there, with its --node-rank and the same "
+                   "%s of %d did not arrive within %g s at %s: start ddprun there, with its --node-rank and the same "
                    "--master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS",
                    whom, a->count, o->join_timeout_s, a->place);
 }
@@ -164,11 +164,11 @@ static ls_status await_key(const ddp_agents *a, const char *key, const char *who
 static ls_status read_entries(ddp_agents *a, entry *all) {
     char key[DDP_AGENT_KEY_CAPACITY], whom[DDP_HOST_TEXT_CAPACITY];
     double begin_us = ls_now_us();
-    bool said = false;
+    bool noted = false;
     size_t nbytes;
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < a->count; i++) {
-        status = await_key(a, ddp_agents_key(key, a, "entry", i), ddp_agents_host(a, i, whom), begin_us, &said);
+        status = await_key(a, ddp_agents_key(key, a, "entry", i), ddp_agents_host(a, i, whom), begin_us, &noted);
         if (status == LS_OK) status = ddp_store_get(a->store, key, &all[i], sizeof all[i], &nbytes);
         if (status == LS_OK && nbytes != sizeof all[i])
             status = ls_fail(LS_ERR_USAGE, "host %d has another version of ddprun than host %d", i, a->node);
@@ -181,11 +181,11 @@ static ls_status read_entries(ddp_agents *a, entry *all) {
 
 static ls_status fail_different(const ddp_agents *a, const char *name, int node, const char *there, const char *here) {
     char host[2][DDP_HOST_TEXT_CAPACITY];
-    return ls_fail(LS_ERR_USAGE, "%s: %s has %s, %s has %s; it must be the same on all hosts", name,
+    return ls_fail(LS_ERR_USAGE, "%s: %s has %s, but %s has %s; expected the same on all hosts", name,
                    ddp_agents_host(a, node, host[0]), there, ddp_agents_host(a, 0, host[1]), here);
 }
 
-/* All agents see the same, and end alike. */
+/* All agents read the same entries, and return the same result. */
 static ls_status check_entries(const ddp_agents *a, const entry *all, int *world_size) {
     char host[DDP_HOST_TEXT_CAPACITY], there[16], here[16];
     *world_size = 0;
@@ -197,19 +197,19 @@ static ls_status check_entries(const ddp_agents *a, const entry *all, int *world
         if (strcmp(there, here) != 0) return fail_different(a, "--max-restarts", i, there, here);
         if (strcmp(all[i].elastic, all[0].elastic) != 0)
             return fail_different(a, "--elastic", i, all[i].elastic, all[0].elastic);
-        if (all[i].failed && i == a->node) return LS_ERR_SYSTEM; /* said */
+        if (all[i].failed && i == a->node) return LS_ERR_SYSTEM; /* reported */
         if (all[i].failed)
-            return ls_fail(LS_ERR_SYSTEM, "%s cannot start its ranks; it has said why", ddp_agents_host(a, i, host));
+            return ls_fail(LS_ERR_SYSTEM, "%s cannot start its ranks; see its error", ddp_agents_host(a, i, host));
         *world_size += all[i].nproc;
     }
     if (*world_size > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_USAGE, "the hosts have %d ranks between them, but a job has at most %d", *world_size,
+        return ls_fail(LS_ERR_USAGE, "the hosts have %d ranks in total, but a job has at most %d", *world_size,
                        LS_COMM_MAX_RANKS);
     ddp_limits limits;
     return ddp_limits_parse(&limits, a->options->elastic, *world_size);
 }
 
-/* Host 0: a store for the ranks of this round, at a port that is free. */
+/* On host 0: serves a store for the ranks of this round, at a free port. */
 static ls_status serve_ranks(const ddp_agents *a, ddp_round *round, ddp_store_server **server) {
     char key[DDP_AGENT_KEY_CAPACITY];
     ddp_store_pass pass;
@@ -222,14 +222,14 @@ static ls_status serve_ranks(const ddp_agents *a, ddp_round *round, ddp_store_se
     return ddp_store_set(a->store, ddp_agents_key(key, a, "begin", -1), round, sizeof *round);
 }
 
-static ls_status hear_round(const ddp_agents *a, ddp_round *round) {
+static ls_status fetch_round(const ddp_agents *a, ddp_round *round) {
     char key[DDP_AGENT_KEY_CAPACITY], whom[DDP_HOST_TEXT_CAPACITY];
     size_t nbytes = 0;
-    bool said = false;
+    bool noted = false;
     ddp_agents_key(key, a, "begin", -1);
-    ls_status status = await_key(a, key, ddp_agents_host(a, 0, whom), ls_now_us(), &said);
+    ls_status status = await_key(a, key, ddp_agents_host(a, 0, whom), ls_now_us(), &noted);
     if (status == LS_OK) status = ddp_store_get(a->store, key, round, sizeof *round, &nbytes);
-    if (status == LS_OK && nbytes != sizeof *round) return ls_fail(LS_ERR_INVALID, "host 0 says nothing of its store");
+    if (status == LS_OK && nbytes != sizeof *round) return ls_fail(LS_ERR_INVALID, "host 0 published no valid store");
     return status;
 }
 
@@ -238,7 +238,7 @@ ls_status ddp_agents_meet(ddp_agents *a, ls_status so_far, ddp_round *round, ddp
     int world_size = 0, first = 0;
     entry *all = calloc((size_t)a->count, sizeof *all);
     *server = NULL;
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to find the other hosts");
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to find the other hosts");
     a->rounds++;
     ddp_store_set_timeout(a->store, a->options->join_timeout_s);
     const entry mine = describe_self(a, so_far);
@@ -250,7 +250,7 @@ ls_status ddp_agents_meet(ddp_agents *a, ls_status so_far, ddp_round *round, ddp
     free(all);
     if (status != LS_OK) return status;
     round->world_size = world_size;
-    status = a->node == 0 ? serve_ranks(a, round, server) : hear_round(a, round);
+    status = a->node == 0 ? serve_ranks(a, round, server) : fetch_round(a, round);
     round->first_rank = first;
     return status;
 }

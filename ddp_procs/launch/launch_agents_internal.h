@@ -1,4 +1,4 @@
-/* launch_agents.c (joining, rounds) and launch_agents_watch.c (the thread) share it. */
+/* Shared by launch_agents.c (joining, rounds) and launch_agents_watch.c (the thread). */
 #ifndef DDP_LAUNCH_LAUNCH_AGENTS_INTERNAL_H
 #define DDP_LAUNCH_LAUNCH_AGENTS_INTERNAL_H
 

@@ -1,11 +1,13 @@
 /* launch_agents_watch: the thread by which an agent and the others watch each other while ranks run.
- *   idea  : every BEAT_MS each agent counts up a number of its own in the agents' store, and looks whether the round has
- *           failed and whether it is over. Host 0, whose process has the store, watches the numbers, and decides both
+ *   idea  : every BEAT_MS each agent increments its own counter in the agents' store, and reads whether the round has
+ *           failed and whether it is over. Host 0, whose process serves the store, watches the counters, and decides
+ *           both
  *   cost  : three requests to the store in each interval; three for each host on host 0
- *   order : an agent sets how its ranks failed before it sets that they have ended; host 0 reads in the other order. The
- *           first ending that it finds is the round's
- *   fails : a host whose connection ends is lost at once, one whose number stands still is after lost_s; an agent
- *           that gets no answer from host 0 takes that for lost, and ends by itself. So each side of a cut ends */
+ *   order : an agent sets how its ranks failed before it sets that they have ended; host 0 reads in the opposite order.
+ *           The first failure that it finds is the round's
+ *   fails : a host whose connection ends is lost at once; a host whose counter stops is lost after lost_s. An agent
+ *           without an answer from host 0 treats host 0 as lost, and ends by itself. So both sides of a network
+ *           partition end */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
@@ -18,17 +20,17 @@
 #include "ddp_procs/launch/launch_agents_internal.h"
 
 enum { BEAT_MS = 250 };
-#define GONE_US 1e6  /* without a connection: an agent that lost it makes a new one sooner */
-#define STALL_US 1e6 /* between two beats: so late only if this process could not run */
+#define GONE_US 1e6  /* without a connection: an agent that lost its connection makes a new one sooner */
+#define STALL_US 1e6 /* between two beats: a longer delay means that this process could not run */
 
 static void wake(int fd) {
     uint64_t one = 1;
-    if (write(fd, &one, sizeof one) < 0) return; /* it is awake */
+    if (write(fd, &one, sizeof one) < 0) return; /* the counter is full: the thread is awake */
 }
 
 /* --- what host 0 decides ------------------------------------------------------------------------------------------------ */
 
-/* The first counts. */
+/* Sets the round's ending; only the first one counts. */
 static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
     char key[DDP_AGENT_KEY_CAPACITY];
     if (a->decided) return LS_OK;
@@ -36,18 +38,18 @@ static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
     return ddp_store_set(a->store, ddp_agents_key(key, a, "ending", -1), ending, sizeof *ending);
 }
 
-/* One is lost. Of an elastic job the others go on, once they have met. */
-static ls_status lose(ddp_agents *a, int node, const char *how) {
+/* A host is lost. In an elastic job the others continue, if they have met. */
+static ls_status report_host_lost(ddp_agents *a, int node, const char *how) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = node, .rank = -1, .status = LS_ERR_PEER};
     snprintf(ending.text, sizeof ending.text, "%s %s", ddp_agents_host(a, node, host), how);
     a->others[node].lost = true;
     if (!a->options->elastic || !ddp_agents_have_met(a)) return decide(a, &ending);
-    ls_warn("%s; the ranks of the other hosts go on without it", ending.text);
+    ls_warn("%s; the ranks of the other hosts continue without that host", ending.text);
     return LS_OK;
 }
 
-/* Time in which this process did not run either, as on a machine that was suspended, says nothing of the others. */
+/* Time in which this process did not run either, as on a suspended machine, does not count as silence. */
 static double silence_us(ddp_agents *a, int node, double now_us) {
     double stalled_us = now_us - a->watched_us - STALL_US;
     if (stalled_us > 0) a->others[node].seen_us += stalled_us;
@@ -69,16 +71,16 @@ static ls_status watch_others(ddp_agents *a) {
         double silent_us = silence_us(a, i, now_us);
         bool gone = silent_us > GONE_US && !ddp_store_server_is_present(a->server, i);
         if (status != LS_OK || (!gone && silent_us < a->options->lost_s * 1e6)) continue;
-        snprintf(silent, sizeof silent, "has not been heard of for %.3g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "has been silent for %.3g s: its machine or the network does not answer",
                  silent_us * 1e-6);
-        status = lose(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
+        status = report_host_lost(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
     }
     a->watched_us = now_us;
     return status;
 }
 
-/* A value of an agent's, if it is there. */
-static ls_status look(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
+/* Reads an agent's value, if it is set. */
+static ls_status fetch_if_set(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
     char key[DDP_AGENT_KEY_CAPACITY];
     size_t nbytes;
     ddp_agents_key(key, a, name, node);
@@ -86,32 +88,33 @@ static ls_status look(ddp_agents *a, const char *name, int node, void *value, si
     return status == LS_OK && *exists ? ddp_store_get(a->store, key, value, capacity, &nbytes) : status;
 }
 
-/* What agents tell, then whether all hosts' ranks have ended: each tells before it is done. */
-static ls_status judge(ddp_agents *a) {
+/* Reads the agents' endings, then whether all hosts' ranks have ended: each agent sets its ending before it is done. */
+static ls_status decide_end(ddp_agents *a) {
     ls_status status = LS_OK;
     bool all = true, told = false;
     int good = 0;
     for (int i = 0; status == LS_OK && i < a->count; i++) {
-        if (!a->others[i].done) status = look(a, "done", i, &a->others[i].good, sizeof(bool), &a->others[i].done);
+        if (!a->others[i].done)
+            status = fetch_if_set(a, "done", i, &a->others[i].good, sizeof(bool), &a->others[i].done);
         all = all && (a->others[i].done || a->others[i].lost);
         good += a->others[i].done && a->others[i].good;
     }
     for (int i = 0; status == LS_OK && i < a->count && !a->decided; i++) {
         ddp_ending ending;
-        status = look(a, "told", i, &ending, sizeof ending, &told);
+        status = fetch_if_set(a, "told", i, &ending, sizeof ending, &told);
         if (status == LS_OK && told) status = decide(a, &ending);
     }
     if (status != LS_OK || !all) return status;
     char key[DDP_AGENT_KEY_CAPACITY];
     bool enough = good == a->count || (a->options->elastic && good > 0);
     if (!enough)
-        status = decide(
-            a,
-            &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
+        status = decide(a, &(ddp_ending){.rank = -1,
+                                         .status = LS_ERR_SYSTEM,
+                                         .text = "no rank has ended with status 0: see their errors"});
     return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
 }
 
-/* --- what all do ------------------------------------------------------------------------------------------------------------ */
+/* --- all agents --------------------------------------------------------------------------------------------------- */
 
 static void take_ending(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
@@ -129,19 +132,19 @@ static void take_over(ddp_agents *a) {
     wake(a->wake_fd);
 }
 
-static ls_status hear(ddp_agents *a) {
+static ls_status fetch_ending(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     ddp_ending ending;
     bool over = false, ended = false;
     ls_status status = ddp_store_check(a->store, ddp_agents_key(key, a, "over", -1), &over);
-    if (status == LS_OK && !a->has_ending) status = look(a, "ending", -1, &ending, sizeof ending, &ended);
+    if (status == LS_OK && !a->has_ending) status = fetch_if_set(a, "ending", -1, &ending, sizeof ending, &ended);
     if (status == LS_OK && ended) take_ending(a, &ending);
     if (status == LS_OK && over) take_over(a);
     return status;
 }
 
 /* Whether the ranks of an elastic job have met. */
-static ls_status hear_of_meetings(ddp_agents *a) {
+static ls_status fetch_meeting_state(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     bool met = a->ranks_server && ddp_store_server_has_met(a->ranks_server);
     ddp_agents_key(key, a, "met", -1);
@@ -152,8 +155,8 @@ static ls_status hear_of_meetings(ddp_agents *a) {
     return status;
 }
 
-/* What the caller wants the others to know. Again after a failure: values are set, not counted. */
-static ls_status tell_others(ddp_agents *a) {
+/* Publishes the caller's news. May be repeated after a failure: values are set, not incremented. */
+static ls_status publish_news(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     pthread_mutex_lock(&a->lock);
     bool tells = a->has_told && !a->told_others, finishes = a->finished && !a->told_done, done = a->done;
@@ -167,25 +170,25 @@ static ls_status tell_others(ddp_agents *a) {
     return status;
 }
 
-static ls_status beat(ddp_agents *a) {
+static ls_status send_heartbeat(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     int64_t beats;
-    ls_status status = tell_others(a);
+    ls_status status = publish_news(a);
     if (status == LS_OK) status = ddp_store_add(a->store, ddp_agents_key(key, a, "beat", a->node), 1, &beats);
-    if (status == LS_OK && a->options->elastic && !a->have_met) status = hear_of_meetings(a);
+    if (status == LS_OK && a->options->elastic && !a->have_met) status = fetch_meeting_state(a);
     if (status == LS_OK && a->node == 0) status = watch_others(a);
-    if (status == LS_OK && a->node == 0) status = judge(a);
-    return status == LS_OK ? hear(a) : status;
+    if (status == LS_OK && a->node == 0) status = decide_end(a);
+    return status == LS_OK ? fetch_ending(a) : status;
 }
 
 /* --- the thread ----------------------------------------------------------------------------------------------------------- */
 
-/* The others are not asked any more. */
-static void lose_host_0(ddp_agents *a, ls_status how) {
+/* After this the agent makes no more requests to the store. */
+static void report_host_0_lost(ddp_agents *a, ls_status how) {
     ddp_ending ending = {.node = 0, .rank = -1, .status = LS_ERR_PEER};
     char host[DDP_HOST_TEXT_CAPACITY], silent[80] = "its ddprun has ended, or the connection to it";
     if (how == LS_ERR_TIMEOUT)
-        snprintf(silent, sizeof silent, "nothing has come back for %g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "no answer for %g s: its machine or the network does not answer",
                  a->options->lost_s);
     snprintf(ending.text, sizeof ending.text, "%s at %s is lost, which serves the job: %s", ddp_agents_host(a, 0, host),
              a->place, silent);
@@ -200,7 +203,7 @@ static bool is_over(ddp_agents *a) {
     return over;
 }
 
-/* Until the next beat, or until the caller has something to tell. True: it was the last. */
+/* Waits until the next beat, or until the caller has news. True: that was the last beat. */
 static bool await_beat(ddp_agents *a) {
     struct pollfd news = {.fd = a->news_fd, .events = POLLIN};
     uint64_t count;
@@ -215,10 +218,10 @@ static void *watch(void *argument) {
     int late = 0;
     do {
         ls_log_sink before = ls_log_capture(why, sizeof why);
-        ls_status status = beat(a);
+        ls_status status = send_heartbeat(a);
         ls_log_restore(before);
         late = status == LS_ERR_TIMEOUT ? late + 1 : 0;
-        if (status != LS_OK && late != 1) lose_host_0(a, status);
+        if (status != LS_OK && late != 1) report_host_0_lost(a, status);
     } while (!await_beat(a));
     return NULL;
 }
@@ -237,7 +240,7 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
         a->others[i].lost = a->others[i].done = a->others[i].good = false;
     }
     ddp_store_set_timeout(a->store, a->options->lost_s / 2);
-    a->runs = true; /* the thread reads what lies beside it */
+    a->runs = true; /* set first: the thread reads fields next to it */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&a->thread, NULL, watch, a);
@@ -249,7 +252,7 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
 
 int ddp_agents_fd(const ddp_agents *a) { return a->wake_fd; }
 
-void ddp_agents_tell(ddp_agents *a, const ddp_ending *ending) {
+void ddp_agents_report(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
     if (!a->has_told) a->told = *ending;
     a->has_told = true;
@@ -265,7 +268,7 @@ void ddp_agents_finish(ddp_agents *a, bool done) {
     wake(a->news_fd);
 }
 
-bool ddp_agents_hear(ddp_agents *a, ddp_ending *ending) {
+bool ddp_agents_get_ending(ddp_agents *a, ddp_ending *ending) {
     uint64_t wakes;
     (void)!read(a->wake_fd, &wakes, sizeof wakes);
     pthread_mutex_lock(&a->lock);

@@ -1,6 +1,7 @@
-/* launch_environment: one table of the variables, from which exec's environment and the page of --env are made.
+/* launch_environment: one table of variables for exec's environment and the page of --env.
  *   idea  : torchrun's variables, so that programs written for it run unchanged, and our own (LS_). A variable of the
- *           table that has no value in this job is taken out of what was inherited: it would be another launcher's. */
+ *           table without a value in this job is removed from the inherited environment: it would be another
+ *           launcher's. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_environment.h"
 
@@ -44,7 +45,7 @@ typedef struct variable {
     const char *name;
     source source;
     const char *meaning;
-    const char *shown; /* on the page of --env, for a value that is known when the job runs; NULL: the value */
+    const char *shown; /* on the page of --env, for a value that only a running job has; NULL: show the value */
 } variable;
 
 /* clang-format off */
@@ -59,7 +60,7 @@ static const variable variables[] = {
     {"ROLE_WORLD_SIZE", RANK_COUNT, "processes of its role: all", NULL},
     {"ROLE_NAME", ROLE, "name of the role (--role)", NULL},
     {"MASTER_ADDR", MASTER_ADDR, "where programs may meet by themselves (--master-addr)", NULL},
-    {"MASTER_PORT", MASTER_PORT, "a port there, on which nobody listens (--master-port)", "one that is free"},
+    {"MASTER_PORT", MASTER_PORT, "a port there on which no process listens (--master-port)", "a free port"},
     {"TORCHELASTIC_RUN_ID", RUN_ID, "name of the run (--rdzv-id)", "a name of its own"},
     {"TORCHELASTIC_RESTART_COUNT", RESTART, "restarts of the job so far", NULL},
     {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, "restarts that are allowed (--max-restarts)", NULL},
@@ -79,13 +80,13 @@ static const variable variables[] = {
 /* clang-format on */
 enum { VARIABLES = sizeof variables / sizeof variables[0], VALUE_CAPACITY = 4096 };
 
-/* Which file it is, so that a rank can tell it from another of that number; 0: none. */
+/* Identifies the file, so that a rank notices if the descriptor is another file; 0: none. */
 static unsigned long long inode_of(int fd) {
     struct stat info;
     return fstat(fd, &info) == 0 ? (unsigned long long)info.st_ino : 0;
 }
 
-/* The last argument NULL: for the page, where no rank has been started. False: the variable is not set. */
+/* files is NULL for the page of --env, when no rank has been started. False: the variable is not set. */
 static bool find_value(char value[VALUE_CAPACITY], const variable *v, const ddp_spawn_plan *plan, int rank,
                        const ddp_rank_files *files) {
     const ddp_launch_options *o = plan->options;
@@ -123,8 +124,8 @@ static bool find_value(char value[VALUE_CAPACITY], const variable *v, const ddp_
     case TOKEN: text = plan->token; break;
     case CAUSE_FD: number = (unsigned long long)files->cause; break;
     case CAUSE_INODE: number = inode_of(files->cause); break;
-    case SAID_FD: /* -1: none */ snprintf(value, VALUE_CAPACITY, "%d", plan->said_fd); return true;
-    case SAID_INODE: number = inode_of(plan->said_fd); break;
+    case SAID_FD: /* -1: none */ snprintf(value, VALUE_CAPACITY, "%d", plan->log_once_fd); return true;
+    case SAID_INODE: number = inode_of(plan->log_once_fd); break;
     }
     if (text)
         snprintf(value, VALUE_CAPACITY, "%s", text);
@@ -164,9 +165,9 @@ char **ddp_environment_make(const ddp_spawn_plan *plan, int rank, const ddp_rank
     return all;
 }
 
-/* --- for people ------------------------------------------------------------------------------------------------------- */
+/* --- for --env ---------------------------------------------------------------------------------------------------- */
 
-/* "0 to 3", for what differs from rank to rank. */
+/* "0 to 3" for a value that differs between ranks. */
 static void show_value(ls_table *table, const variable *v, const ddp_spawn_plan *plan) {
     char first[VALUE_CAPACITY], last[VALUE_CAPACITY];
     const ddp_launch_options *o = plan->options;
@@ -192,7 +193,7 @@ ls_status ddp_environment_print(const ddp_launch_options *options) {
                                  .world_size = options->nproc,
                                  .run_id = options->run_id,
                                  .master_port = options->master_port,
-                                 .said_fd = -1};
+                                 .log_once_fd = -1};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof columns[0]);
     if (status != LS_OK) return status;

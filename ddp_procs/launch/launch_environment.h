@@ -1,4 +1,4 @@
-/* The environment of a rank: what the launcher sets, on top of what it has inherited. */
+/* The environment of a rank: the variables that the launcher sets, added to those it has inherited. */
 #ifndef DDP_LAUNCH_LAUNCH_ENVIRONMENT_H
 #define DDP_LAUNCH_LAUNCH_ENVIRONMENT_H
 

@@ -1,9 +1,10 @@
 /* launch_guard: ends the job when the launcher no longer can.
  *   idea  : when the launcher is killed, the kernel kills its children, the ranks (PR_SET_PDEATHSIG), but not their
  *           children. The guard reads from a socket whose other end only the launcher holds. When that end closes, the
- *           launcher is gone, for whatever reason, and the guard kills the ranks' process group
- *   fails : it is in a session of its own and blocks all signals, so that what is sent to the launcher's group or to
- *           its terminal does not reach it. If the guard is killed as well, what ranks have started stays */
+ *           launcher has ended, for any reason, and the guard kills the ranks' process group
+ *   fails : it is in a session of its own and blocks all signals, so that signals to the launcher's group or its
+ *           terminal do not reach it. If the guard is killed as well, processes that ranks have started continue to
+ *           run */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_guard.h"
 
@@ -28,14 +29,14 @@ static _Noreturn void watch_over(int fd) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     (void)setsid();
-    (void)prctl(PR_SET_NAME, "ls-guard"); /* so that `killall ddprun` leaves it its work */
+    (void)prctl(PR_SET_NAME, "ls-guard"); /* so that `killall ddprun` does not kill it */
     (void)!send(fd, "", 1, MSG_NOSIGNAL);
     while (recv(fd, &named, sizeof named, 0) == (ssize_t)sizeof named) group = named;
     if (group > 0) kill(-group, SIGKILL);
     _exit(0);
 }
 
-/* LS_OK when it is in its session: what is started before that could be left behind by a kill of the launcher's group. */
+/* LS_OK once the guard is in its own session: until then a kill of the launcher's group would also kill the guard. */
 static ls_status await_ready(const ddp_guard *guard) {
     struct pollfd wait = {guard->fd, POLLIN, 0};
     char byte;
@@ -67,12 +68,12 @@ ls_status ddp_guard_start(ddp_guard *guard) {
 }
 
 void ddp_guard_name(const ddp_guard *guard, pid_t group) {
-    (void)!send(guard->fd, &group, sizeof group, MSG_NOSIGNAL); /* fails if somebody has killed it */
+    (void)!send(guard->fd, &group, sizeof group, MSG_NOSIGNAL); /* fails if the guard was killed */
 }
 
 void ddp_guard_stop(ddp_guard *guard) {
     if (guard->pid > 0)
-        kill(guard->pid, SIGKILL); /* first, for the socket's end would tell it that the launcher is gone */
+        kill(guard->pid, SIGKILL); /* first: if its socket closed, the guard would kill the ranks' process group */
     if (guard->fd >= 0) close(guard->fd);
     while (guard->pid > 0 && waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) continue;
     *guard = (ddp_guard){-1, -1};

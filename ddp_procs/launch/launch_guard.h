@@ -8,17 +8,17 @@
 
 typedef struct ddp_guard {
     pid_t pid;
-    int fd; /* held by the launcher, and by nobody else after exec */
+    int fd; /* held by the launcher, and by no other process after exec */
 } ddp_guard;
 
-/* Starts it; it waits until the launcher lets go of guard->fd. LS_ERR_SYSTEM or LS_ERR_TIMEOUT,
- * reported. It is out of this process's group and session when the call returns. */
+/* Starts the guard, which waits until the launcher closes guard->fd. LS_ERR_SYSTEM or LS_ERR_TIMEOUT, reported. When
+ * the call returns, the guard has left this process's group and session. */
 ls_status ddp_guard_start(ddp_guard *guard);
 
-/* Names the process group that it is to kill then. Safe after a fork. */
+/* Sets the process group that the guard will kill. Safe after a fork. */
 void ddp_guard_name(const ddp_guard *guard, pid_t group);
 
-/* Ends it: nobody is left whom it would have to kill. */
+/* Ends the guard, when no process is left to kill. */
 void ddp_guard_stop(ddp_guard *guard);
 
 #endif

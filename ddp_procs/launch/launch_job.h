@@ -1,5 +1,5 @@
-/* A job that the launcher runs: what the parts of the launcher share. launch.c sets it up and takes it down,
- * launch_watch.c watches its ranks, launch_policy.c decides what a rank's end means, launch_report.c says how it ended.
+/* The state of a job, shared by the files of the launcher. launch.c creates and destroys it, launch_watch.c watches its
+ * ranks, launch_policy.c decides how to react to a rank's end, launch_report.c reports its result.
  *
  * The ranks of a job are started together, once, and once more for each restart: an attempt. */
 #ifndef DDP_LAUNCH_LAUNCH_JOB_H
@@ -24,8 +24,8 @@ enum { DDP_USAGE_STATUS = 2, DDP_PEER_STATUS = 3 };
 
 typedef enum ddp_phase {
     DDP_RUNNING,
-    DDP_LOOKING, /* for two seconds after the first failure: failures that belong to it come to light */
-    DDP_ENDING,  /* the ranks that are left have got SIGTERM */
+    DDP_LOOKING, /* for two seconds after the first failure: waits for related failures */
+    DDP_ENDING,  /* the remaining ranks have been sent SIGTERM */
     DDP_KILLED,  /* ... and SIGKILL */
 } ddp_phase;
 
@@ -60,7 +60,7 @@ typedef struct ddp_job {
     ddp_store_server *server; /* the ranks'; NULL: host 0 has it */
     ddp_rank_process ranks[LS_COMM_MAX_RANKS];
     int running; /* ranks */
-    bool strays; /* there are others of the ranks' group, whose parents have ended */
+    bool strays; /* other processes of the ranks' group remain, whose parents have ended */
     ddp_phase phase;
     double next_phase_us; /* when the present phase ends by itself; INFINITY: it does not */
     ddp_rank_end culprit;

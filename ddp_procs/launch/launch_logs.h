@@ -2,8 +2,8 @@
  *
  *     DIR/RUN_XXXXXX/attempt_K/RANK/stdout.log, stderr.log, error.json
  *
- * RUN is the run's id, XXXXXX makes it a folder of its own, K counts restarts from 0. A file is there if its stream is
- * redirected; error.json is written by PyTorch's @record. */
+ * RUN is the run's id, XXXXXX makes the folder unique, K counts restarts from 0. A log file exists if its stream is
+ * redirected; PyTorch's @record writes error.json. */
 #ifndef DDP_LAUNCH_LAUNCH_LOGS_H
 #define DDP_LAUNCH_LAUNCH_LOGS_H
 
@@ -18,7 +18,7 @@ typedef struct ddp_logs {
     int attempt;
 } ddp_logs;
 
-/* Makes DIR, with the folders above it, and the run's folder in it. `log_dir` NULL: no files. */
+/* Creates DIR, with the folders above it, and the run's folder in it. `log_dir` NULL: no files. */
 ls_status ddp_logs_create(ddp_logs *logs, const char *log_dir, const char *run_id);
 
 /* Makes the folders of an attempt. */

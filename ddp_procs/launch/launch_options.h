@@ -13,21 +13,21 @@ enum { DDP_STDOUT = 1, DDP_STDERR = 2 };
 typedef struct ddp_launch_options {
     int nproc;           /* ranks, 1 to LS_COMM_MAX_RANKS */
     const char *program; /* a path, or a name looked for in PATH; NULL: this program again */
-    char *const *argv;   /* its arguments from argv[0] on, ended by NULL; NULL: there is no program, but */
-    /* what each rank calls in a fork of this process, as if it had been started anew: files that exec would close are closed.
-     * Returns its exit status */
+    char *const *argv;   /* its arguments from argv[0] on, ended by NULL; NULL: no program; then */
+    /* the function that each rank calls in a fork of this process, after closing the files that exec would close.
+     * Returns the exit status */
     int (*entry)(void *context);
     void *context;
     /* appended to argv, in front of a closing "--", or NULL: "--spawn=0" keeps a program that starts itself from doing it
      * again */
     const char *last_argument;
     const char *master_addr; /* MASTER_ADDR of the ranks, this machine; NULL: 127.0.0.1 */
-    int master_port;         /* MASTER_PORT of the ranks; 0: one that is free */
+    int master_port;         /* MASTER_PORT of the ranks; 0: a free one */
     /* a job on several hosts, each with a launcher (launch_agents.h); 0 and 1: on this one. master_addr is then host 0, and
      * master_port, not 0, that of the launchers' store */
     int nnodes, node_rank;
-    double join_timeout_s; /* how long the launchers wait for one another */
-    double lost_s;         /* how long one may be silent */
+    double join_timeout_s; /* timeout of the launchers' rendezvous */
+    double lost_s;         /* after which a silent launcher counts as lost */
     const char *run_id;    /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
     const char *role;      /* ROLE_NAME; NULL: "default" */
     double grace_s;        /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */

@@ -1,12 +1,12 @@
 /* launch_output: copies the output of ranks, line by line.
  *   idea  : a stream that is only redirected is the file itself. One that is shown gets a pipe, and a thread reads all
- *           pipes: bytes go to the file as they come, lines to the console when they are complete, "[rank 1] " in
- *           front, each in one write (up to 4 KiB), so that lines of several ranks never mix. It is a thread, since a
- *           console that takes nothing must not keep the launcher from its signals.
+ *           pipes: bytes are written to the file as they arrive, lines to the console when they are complete, with the
+ *           prefix "[rank 1] ", each in one write (up to 4 KiB), so that lines of several ranks never mix. It is a
+ *           thread, since a blocked console must not keep the launcher from its signals.
  *   cost  : two system calls for a line.
- *   fails : what cannot be written is reported once, the rest of that file is dropped, and the job goes on to its end;
- *           it then counts as failed. A line without an end is shown when its stream ends; one of more than
- *           LINE_CAPACITY bytes is shown in pieces. */
+ *   fails : a failed write is reported once, the rest of that file is dropped, and the job continues to its end, but
+ *           counts as failed. A line without an end is shown when its stream ends; one of more than LINE_CAPACITY bytes
+ *           is shown in pieces. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_output.h"
 
@@ -29,9 +29,9 @@
 enum { STREAMS = 2, LINE_CAPACITY = 1 << 16, CONSOLE_WRITE = 4096, LOOK_AGAIN_MS = 200 };
 
 typedef struct stream {
-    int pipe, file; /* -1: none, or no more */
+    int pipe, file; /* -1: none, or closed */
     int console;
-    char *line; /* LINE_CAPACITY bytes: the prefix, and what has come of the line */
+    char *line; /* LINE_CAPACITY bytes: the prefix, and the received part of the line */
     size_t prefix_nbytes, nbytes;
     char path[PATH_MAX]; /* of the file */
 } stream;
@@ -43,8 +43,8 @@ struct ddp_output {
     pthread_t thread;
     bool started;
     int wake_fd;                              /* readable: the ranks have ended */
-    _Atomic double give_up_us;                /* INFINITY: they have not */
-    bool console_failed[1 + STREAMS], failed; /* the thread's own while it runs */
+    _Atomic double give_up_us;                /* INFINITY: ranks still run */
+    bool console_failed[1 + STREAMS], failed; /* private to the thread while it runs */
     int count;
     stream streams[];
 };
@@ -69,7 +69,7 @@ ls_status ddp_output_create(ddp_output **out, const ddp_spawn_plan *plan, const 
     *out = NULL;
     if (shown == 0 && !any_redirected(options)) return LS_OK;
     ddp_output *output = calloc(1, sizeof *output + (size_t)shown * sizeof output->streams[0]);
-    if (!output) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' output");
+    if (!output) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the ranks' output");
     output->options = options;
     output->logs = logs;
     output->first_rank = plan->first_rank;
@@ -99,7 +99,7 @@ static ls_status open_pipe(ddp_output *output, int rank, int which, int *writer)
     s->file = s->pipe = -1;
     s->line = malloc(LINE_CAPACITY);
     output->count++;
-    if (!s->line) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the output of rank %d", rank);
+    if (!s->line) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the output of rank %d", rank);
     s->nbytes = s->prefix_nbytes = (size_t)snprintf(s->line, LINE_CAPACITY, "[rank %d] ", output->first_rank + rank);
     s->console = which == DDP_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
     ls_status status = open_file(output, rank, which, s->path, &s->file);
@@ -129,7 +129,7 @@ ls_status ddp_output_open(ddp_output *output, int rank, ddp_rank_files *files) {
 
 /* --- copying ---------------------------------------------------------------------------------------------------------- */
 
-/* An errno; 0: all of it. */
+/* Returns an errno; 0: all is written. */
 static int write_file(int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
         ssize_t written = write(fd, text, nbytes);
@@ -141,7 +141,7 @@ static int write_file(int fd, const char *text, size_t nbytes) {
     return 0;
 }
 
-/* The same for a console, which may be a pipe or a terminal that takes nothing for a while. A pipe that has room takes
+/* The same for a console, which may be a pipe or a terminal that blocks for a while. A pipe with room takes
  * CONSOLE_WRITE bytes. */
 static int write_console(const ddp_output *output, int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
@@ -164,28 +164,29 @@ static void show_line(ddp_output *output, stream *s) {
     s->nbytes = s->prefix_nbytes;
     if (error == 0) return;
     output->console_failed[s->console] = output->failed = true;
-    ls_report_error("cannot print what the ranks print on %s: %s; no more of it is shown",
+    ls_report_error("cannot print what the ranks print on %s: %s; the rest is lost",
                     s->console == STDOUT_FILENO ? "stdout" : "stderr", ls_write_error(error));
 }
 
-static void keep(ddp_output *output, stream *s, const char *text, size_t nbytes) {
+static void append_to_log(ddp_output *output, stream *s, const char *text, size_t nbytes) {
     int error = s->file >= 0 ? write_file(s->file, text, nbytes) : 0;
     if (error == 0) return;
-    ls_report_error("cannot write all of %s: %s; no more is written there", s->path, ls_write_error(error));
+    ls_report_error("cannot write all of %s: %s; the rest is lost", s->path, ls_write_error(error));
     close(s->file);
     s->file = -1;
     output->failed = true;
 }
 
 static void take(ddp_output *output, stream *s, const char *text, size_t nbytes) {
-    keep(output, s, text, nbytes);
+    append_to_log(output, s, text, nbytes);
     for (size_t i = 0; i < nbytes; i++) {
         if (text[i] != '\n') s->line[s->nbytes++] = text[i];
         if (text[i] == '\n' || s->nbytes == LINE_CAPACITY - 1) show_line(output, s);
     }
 }
 
-/* All that is there; `last`: no more follows, though a process that has left the ranks' group may still write. */
+/* Reads all that is available; `last`: does not wait for more, though a process that has left the ranks' group may
+ * still write. */
 static void read_stream(ddp_output *output, stream *s, bool last) {
     char text[16384];
     ssize_t got = 0;

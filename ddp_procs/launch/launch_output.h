@@ -1,5 +1,5 @@
-/* What ranks print, on its way: to the console with the rank in front of each line (--tee), and to files of their own
- * (--tee and --redirects with --log-dir). A stream with neither stays the launcher's own. */
+/* Copies the output of ranks: to the console with the rank in front of each line (--tee), and to a file per rank (--tee
+ * and --redirects with --log-dir). Without either, a rank inherits the launcher's stream. */
 #ifndef DDP_LAUNCH_LAUNCH_OUTPUT_H
 #define DDP_LAUNCH_LAUNCH_OUTPUT_H
 

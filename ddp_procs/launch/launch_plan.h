@@ -10,7 +10,7 @@
 #include "ddp_procs/launch/launch_guard.h"
 #include "ddp_procs/launch/launch_options.h"
 
-/* What all ranks of a start have in common. */
+/* Common to all ranks of an attempt. */
 typedef struct ddp_spawn_plan {
     const ddp_launch_options *options;
     int first_rank, world_size; /* this host's first rank; ranks of the job */
@@ -18,7 +18,7 @@ typedef struct ddp_spawn_plan {
     char *const *argv;
     int master_port;
     const char *store, *token;   /* where the store is (LS_STORE), and the job's secret */
-    int said_fd;                 /* said.h; -1: none */
+    int log_once_fd;             /* log_once.h; -1: none */
     const sigset_t *signal_mask; /* the ranks' */
     const char *run_id;          /* TORCHELASTIC_RUN_ID */
     char job[LS_JOB_CAPACITY];   /* LS_JOB */
@@ -27,7 +27,7 @@ typedef struct ddp_spawn_plan {
     pid_t group; /* the ranks' process group; 0: the next rank founds it */
 } ddp_spawn_plan;
 
-/* What a rank is given of its own. */
+/* The files of one rank. */
 typedef struct ddp_rank_files {
     int cause;                 /* set by ddp_spawn_rank */
     int out, err;              /* its stdout and stderr; -1: the launcher's */

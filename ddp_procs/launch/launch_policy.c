@@ -1,13 +1,14 @@
-/* launch_policy: what the end of a rank means for the job.
- *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
- *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
- *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it.
- *   again : the group is started again as a whole, since the others have lost what they computed with the one that
- *           failed. Restarts are counted for the job, whichever rank fails.
- *   parts : ranks of an elastic job that have met go on without one that fails. It is started again, as long as restarts are
- *           left, if a signal ended it: one that fails by itself would fail again. The first that ends with 0 says that the
- *           job is done: it has waited for the others. With too few, whoever was not started again is to blame, first to
- *           last; with none, the group starts again as others do. */
+/* launch_policy: the effect of a rank's end on the job.
+ *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure with another status or a
+ *           signal, or if there is none, the first failure. Ranks that end after SIGTERM do not count.
+ *   join  : a rank that ends with 0 without having joined the store ends the job if others have joined: they wait for
+ *           it.
+ *   again : all ranks are restarted together, since the others' results depended on the rank that failed. Restarts are
+ *           counted for the job, whichever rank fails.
+ *   parts : ranks of an elastic job that have met continue without a rank that fails. A rank that a signal ended is
+ *           restarted, as long as restarts are left; one that exits by itself would fail again. The job is done when a
+ *           rank ends with 0, which has waited for the others. If too few ranks remain, the failures reported are those
+ *           of the ranks not restarted, in order; if none remains, all are restarted as in other jobs. */
 #include "ddp_procs/launch/launch_policy.h"
 
 #include <sys/wait.h>
@@ -16,7 +17,7 @@ bool ddp_has_lost_peer(const ddp_rank_end *end) {
     return WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == DDP_PEER_STATUS;
 }
 
-/* Before they have met, ranks of an elastic job need each other as those of any job do. */
+/* Whether ranks can fail one by one. Until they have met, an elastic job's ranks need each other as in any job. */
 static bool is_elastic(const ddp_job *job) {
     if (job->options->limits.least == 0) return false;
     return job->agents ? ddp_agents_have_met(job->agents) : ddp_store_server_has_met(job->server);
@@ -29,7 +30,7 @@ static bool is_done(const ddp_job *job) {
     return done && is_elastic(job);
 }
 
-/* Somebody must be there who has the training's state: of several hosts, on one of them. */
+/* Another rank must still have the training's state; with several hosts it may be on another host. */
 static bool starts_again(const ddp_job *job, const ddp_rank_end *end) {
     return is_elastic(job) && job->phase == DDP_RUNNING && (job->running > 0 || job->agents) &&
            WIFSIGNALED(end->wait_status) && job->plan.restarts < job->options->max_restarts;
@@ -39,7 +40,7 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Of ranks that were seen to have ended together those that lost a peer come last. */
+/* Among ranks whose ends were seen at the same time, those that lost a peer come last. */
 static void list_failure(ddp_job *job, const ddp_rank_end *end) {
     if (job->failure_count == LS_COMM_MAX_RANKS) return;
     int at = job->failure_count++;
@@ -63,13 +64,13 @@ ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
     if (job->culprit.rank < 0 || (ddp_has_lost_peer(&job->culprit) && !ddp_has_lost_peer(end))) job->culprit = *end;
     if (!is_elastic(job)) return DDP_END_SOON;
     job->too_few =
-        !job->agents && job->running < job->options->limits.least; /* else the ranks find out, at their meeting */
+        !job->agents && job->running < job->options->limits.least; /* with agents the ranks find out, at a meeting */
     return job->too_few ? DDP_END_SOON : DDP_GO_ON;
 }
 
 /* --- ranks that never join -------------------------------------------------------------------------------------------- */
 
-/* A rank that has ended with 0 and was never in the store, though it may be missed there; NULL: there is none. */
+/* A rank that ended with 0 and never joined the store, where others may wait for it; NULL: there is none. */
 static const ddp_rank_end *find_absent(const ddp_job *job) {
     for (int i = 0; job->server && i < job->options->nproc; i++)
         if (job->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(job->server, ddp_number_of(job, i)))

@@ -40,7 +40,7 @@ static bool is_culprit(const ddp_job *j, int index) {
     return !is_elsewhere(j) && j->failures[index].rank == j->culprit.rank;
 }
 
-/* Begin and end of a text that is too long for a row: what failed, and at the end mostly why. */
+/* Keeps the beginning and the end of a text that is too long for a row: the end usually has the reason. */
 static void shorten(char text[TEXT_CAPACITY]) {
     size_t length = strlen(text);
     if (length <= ROW_BEGIN + 5 + ROW_END) return;
@@ -48,7 +48,7 @@ static void shorten(char text[TEXT_CAPACITY]) {
     memmove(text + ROW_BEGIN + 5, text + length - ROW_END, ROW_END + 1);
 }
 
-/* Whoever lost a peer has said so itself, or others have: one line tells of all of them. */
+/* Whether the rank lost a peer, and is not the culprit: one line covers all such ranks. */
 static bool is_follower(const ddp_job *j, int index) {
     return ddp_has_lost_peer(&j->failures[index]) && (index > 0 || is_elsewhere(j)) && !is_culprit(j, index);
 }
@@ -63,7 +63,7 @@ static const char *time_text(char text[TIME_CAPACITY], const struct timespec *at
     return text;
 }
 
-/* How the culprit ended is said in the last line. */
+/* The last line reports how the culprit ended. */
 static void show_failure(const ddp_job *j, int index) {
     const ddp_rank_end *end = &j->failures[index];
     char text[TEXT_CAPACITY] = "the cause", at[TIME_CAPACITY];
@@ -90,7 +90,7 @@ static void show_followers(const ddp_job *j) {
             ls_ranks_text(ranks, followers, j->plan.world_size), count > 1 ? "the last " : "", at, DDP_PEER_STATUS);
 }
 
-/* A screen at most. The culprit is the first that has lost no peer, so it is among those shown. */
+/* At most a screen. The culprit is the first that did not lose a peer, so it is among those shown. */
 static void show_failures(const ddp_job *j) {
     char path[PATH_MAX];
     int shown = 0, hidden = 0;
@@ -188,6 +188,6 @@ void ddp_report_restart(const ddp_job *j) {
 void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {
     char text[TEXT_CAPACITY];
     describe_end(j, end, true, text);
-    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", ddp_number_of(j, end->rank), (int)end->pid,
-            text, j->plan.restarts, j->options->max_restarts);
+    ls_warn("rank %d (pid %d) %s; this rank starts again (restart %d of %d)", ddp_number_of(j, end->rank),
+            (int)end->pid, text, j->plan.restarts, j->options->max_restarts);
 }

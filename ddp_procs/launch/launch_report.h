@@ -1,4 +1,4 @@
-/* How an attempt of a job, and the job, has ended: the ranks that failed, first to last, and then one line.
+/* Reports the end of an attempt, and of the job: the ranks that failed, first to last, and then one line.
  *
  *     ddprun: rank 3 (pid 10) failed first, at 14:03:22.407
  *     ddprun: ranks 0-2 failed after it, the last at 14:03:22.431: exit status 3, a peer failed
@@ -19,7 +19,7 @@ bool ddp_describe_ending(const ddp_job *job, ddp_ending *ending);
 /* Reports a failure; returns what ddp_launch does. */
 ls_status ddp_report_job(const ddp_job *job);
 
-/* Says why, and that, all ranks start again; before plan.restarts is raised. */
+/* Reports the restart of all ranks and its reason; call before plan.restarts is raised. */
 void ddp_report_restart(const ddp_job *job);
 
 /* A warning, before one rank of an elastic job is started again. */

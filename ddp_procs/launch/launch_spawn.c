@@ -1,6 +1,6 @@
 /* launch_spawn: fork and exec of a rank.
- *   idea  : everything that may fail or allocate (finding the program, writing the environment, the pipes) happens before
- *           the fork; the child only makes calls that are safe after one, for the process may have threads.
+ *   idea  : everything that may fail or allocate (finding the program, writing the environment, the pipes) happens
+ *           before the fork; the child only makes async-signal-safe calls, since the process may have threads.
  *   fails : when exec fails, the child sends its errno through a pipe that a successful exec closes. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_spawn.h"
@@ -39,7 +39,7 @@ static int search_path(char path[PATH_MAX], const char *name) {
         int needed = snprintf(path, PATH_MAX, "%.*s%s%s", length, folder, length ? "/" : "", name);
         int why = needed < PATH_MAX ? why_not_runnable(path) : ENAMETOOLONG;
         if (why == 0) return 0;
-        if (why == EACCES) failure = EACCES; /* as exec does: worth telling, if there is no other */
+        if (why == EACCES) failure = EACCES; /* as in exec: returned if no other entry works */
         folder = folder[length] ? folder + length + 1 : NULL;
     }
     return failure;
@@ -49,7 +49,7 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
     int failure = 0;
     if (!name) {
         ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-        const char *started_as = (const char *)getauxval(AT_EXECFN); /* where there is no /proc */
+        const char *started_as = (const char *)getauxval(AT_EXECFN); /* if there is no /proc */
         if (length < 0) snprintf(path, PATH_MAX, "%s", started_as ? started_as : "");
         if (length >= 0) path[length] = '\0';
         if (length >= 0 || why_not_runnable(path) == 0) return LS_OK;
@@ -87,15 +87,15 @@ static ls_status open_pipes(pipes *p, int rank) {
     return status;
 }
 
-/* In the child. The ranks are a process group of their own, so that all that they start can be ended with them. The
- * terminal then gives them nothing to read; that is to be an error, not a stop for ever. */
+/* In the child. The ranks are a process group of their own, so that all processes that they start can be ended with
+ * them. They cannot read from the terminal then; a read must fail, not stop them for ever. */
 static int join_group(const ddp_spawn_plan *plan) {
     if (setpgid(0, plan->group) < 0) return errno;
     if (plan->group == 0) ddp_guard_name(&plan->guard, getpid());
     return signal(SIGTTIN, SIG_IGN) == SIG_ERR || signal(SIGTTOU, SIG_IGN) == SIG_ERR ? errno : 0;
 }
 
-/* In the child: what exec would do of the files, and then the entry in its place. */
+/* In the child: closes files as exec would, then calls the entry instead of exec. */
 static int run_entry(const ddp_launch_options *options, char **environment) {
     DIR *folder = opendir("/proc/self/fd");
     for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
@@ -109,19 +109,19 @@ static int run_entry(const ddp_launch_options *options, char **environment) {
     return status;
 }
 
-/* In the child: async-signal-safe calls only, but for an entry. Returns only if exec failed. */
+/* In the child: async-signal-safe calls only, except with an entry. Returns only if exec failed. */
 static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, char **environment, pid_t launcher) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return errno;
-    if (getppid() != launcher) _exit(1); /* it died before the line above took effect */
+    if (getppid() != launcher) _exit(1); /* the launcher died before prctl took effect */
     int failure = join_group(plan);
     if (failure) return failure;
     if (fcntl(files->cause, F_SETFD, 0) < 0) return errno;
-    if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
+    if (plan->log_once_fd >= 0 && fcntl(plan->log_once_fd, F_SETFD, 0) < 0) return errno;
     if (files->out >= 0 && dup2(files->out, STDOUT_FILENO) < 0) return errno;
     if (files->err >= 0 && dup2(files->err, STDERR_FILENO) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
-    /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it
-     * passes them on to. */
+    /* A shell's background job ignores these signals; the launcher handles them nevertheless and forwards them, so the
+     * ranks must not ignore them. */
     if (signal(SIGINT, SIG_DFL) == SIG_ERR || signal(SIGQUIT, SIG_DFL) == SIG_ERR) return errno;
     if (plan->options->entry) _exit(run_entry(plan->options, environment));
     execve(plan->program, plan->argv, environment);
@@ -136,7 +136,7 @@ static pid_t fork_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, 
     _exit(written == sizeof failure ? 127 : 126);
 }
 
-/* What went wrong between fork and exec: 0 (nothing) or an errno. Ends as soon as the child has done exec or died. */
+/* The errno of a failure between fork and exec, or 0. Returns as soon as the child has called exec or died. */
 static int read_exec_failure(pipes *p) {
     int failure = 0;
     ssize_t got;
@@ -156,7 +156,7 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int ra
     char **environment = ddp_environment_make(plan, rank, files);
     if (!environment) {
         close_pipes(&p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the environment of rank %d", rank);
     }
     pid_t child = fork_rank(plan, files, environment, p.failure[1]);
     int failure = child < 0 ? errno : read_exec_failure(&p);

@@ -4,10 +4,10 @@
 
 #include "ddp_procs/launch/launch_job.h"
 
-/* Nobody of that number runs. */
+/* Starts the process of a rank, of which none runs. */
 ls_status ddp_start_rank(ddp_job *job, int rank);
 
-/* Nobody is started any more: what the ranks have printed to comes to its end. */
+/* Call when no rank will be started any more: closes the ranks' output, so that it reaches its end. */
 void ddp_forget_outputs(ddp_job *job);
 
 #endif

@@ -1,10 +1,10 @@
-/* launch_watch: watching over the ranks of a job.
- *   idea  : one poll loop over a signalfd (SIGCHLD tells of processes that ended, other signals come from the user) and
- *           the ranks' cause pipes. The job goes through phases (ddp_phase); what a rank's end means for it is decided
- *           in launch_policy.c.
- *   group : the ranks are a process group, to which signals go, so that what ranks have started gets them, too. The
- *           launcher adopts processes whose parent has ended (PR_SET_CHILD_SUBREAPER). So it sees when the group is
- *           empty, and ends what ranks leave behind as it ends ranks. */
+/* launch_watch: watches the ranks of a job.
+ *   idea  : one poll loop over a signalfd (SIGCHLD for processes that ended, other signals from the user) and the
+ *           ranks' cause pipes. The job goes through phases (ddp_phase); launch_policy.c decides the effect of a rank's
+ *           end.
+ *   group : the ranks are a process group, to which signals are sent, so that processes started by ranks also get them.
+ *           The launcher adopts processes whose parent has ended (PR_SET_CHILD_SUBREAPER). So it sees when the group is
+ *           empty, and ends the remaining processes as it ends ranks. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_watch.h"
 
@@ -21,11 +21,11 @@
 #include "ddp_procs/launch/launch_start.h"
 
 enum { LOOK_AGAIN_MS = 100 };
-#define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
+#define LOOK_US 2e6 /* on a busy machine ranks need that long to notice a failure, and to report it */
 
-/* --- what ranks leave behind ------------------------------------------------------------------------------------------ */
+/* --- causes and ends of ranks ------------------------------------------------------------------------------------- */
 
-/* Reads what is there, keeps the first line and drops the rest, so that no rank ever waits for us. */
+/* Reads all that is available, keeps the first line and drops the rest, so that a rank never blocks on the pipe. */
 static void read_cause(ddp_rank_process *rank) {
     char text[512];
     ssize_t got;
@@ -41,27 +41,27 @@ static void read_cause(ddp_rank_process *rank) {
     }
 }
 
-/* To the other hosts, if there are any. */
-static void tell_others(ddp_job *j) {
+/* Reports this host's ending to the other hosts, if there are any. */
+static void report_ending(ddp_job *j) {
     ddp_ending ending;
-    if (j->agents && ddp_describe_ending(j, &ending)) ddp_agents_tell(j->agents, &ending);
+    if (j->agents && ddp_describe_ending(j, &ending)) ddp_agents_report(j->agents, &ending);
 }
 
-static void look_around(ddp_job *j) {
+static void await_better_cause(ddp_job *j) {
     if (j->phase != DDP_RUNNING) return;
     j->phase = DDP_LOOKING;
     j->next_phase_us = ls_now_us() + LOOK_US;
 }
 
-/* One that has lost a peer waits for better news, from its own host or another. */
+/* A failure by loss of a peer waits for another cause, from this host or another. */
 static void follow(ddp_job *j, ddp_verdict verdict) {
     if (verdict == DDP_GO_ON) return;
-    if (!ddp_has_lost_peer(&j->culprit)) tell_others(j);
+    if (!ddp_has_lost_peer(&j->culprit)) report_ending(j);
     if (verdict == DDP_END_NOW) ddp_end_ranks(j, SIGTERM);
-    if (verdict == DDP_END_SOON) look_around(j);
+    if (verdict == DDP_END_SOON) await_better_cause(j);
 }
 
-static void note_end(ddp_job *j, int index, int wait_status, struct timespec at) {
+static void record_end(ddp_job *j, int index, int wait_status, struct timespec at) {
     ddp_rank_process *rank = &j->ranks[index];
     const ddp_rank_end end = {index, rank->pid, wait_status, at};
     read_cause(rank);
@@ -76,24 +76,25 @@ static void note_end(ddp_job *j, int index, int wait_status, struct timespec at)
     follow(j, verdict);
 }
 
-/* Ranks one by one, for they may have left the group; then whoever else has ended in it. */
+/* Reaps ranks one by one, since they may have left the group; then all other processes that have ended in it. */
 static void reap(ddp_job *j) {
     int wait_status;
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0)
-            note_end(j, i, wait_status, now);
+            record_end(j, i, wait_status, now);
     pid_t pid = 0;
     while (j->plan.group > 0 && (pid = waitpid(-j->plan.group, &wait_status, WNOHANG)) > 0)
         for (int i = 0; i < j->options->nproc; i++)
-            if (j->ranks[i].pid == pid) note_end(j, i, wait_status, now);
+            if (j->ranks[i].pid == pid) record_end(j, i, wait_status, now);
     j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
 }
 
 /* --- phases ----------------------------------------------------------------------------------------------------------- */
 
-/* To the ranks and to all of their group. While one of it has not been reaped, its number is its own. */
+/* Signals the ranks and all of their group. The group's number is not reused until all of its processes have been
+ * reaped. */
 static void signal_ranks(ddp_job *j, int signal) {
     bool group_exists = j->strays;
     for (int i = 0; i < j->options->nproc; i++) {
@@ -117,11 +118,11 @@ static void end_phase(ddp_job *j) {
     switch (j->phase) {
     case DDP_RUNNING:
         j->timed_out = true;
-        tell_others(j);
+        report_ending(j);
         ddp_end_ranks(j, SIGTERM);
         break;
     case DDP_LOOKING:
-        tell_others(j);
+        report_ending(j);
         ddp_end_ranks(j, SIGTERM);
         break;
     case DDP_ENDING: ddp_end_ranks(j, SIGKILL); break;
@@ -129,15 +130,15 @@ static void end_phase(ddp_job *j) {
     }
 }
 
-/* The user's first signal goes on to the ranks; a second one means now. */
+/* The user's first signal is forwarded to the ranks; a second one kills them. */
 static void take_stop_signal(ddp_job *j, int signal) {
     ddp_end_ranks(j, j->stop_signal || j->phase == DDP_KILLED ? SIGKILL : signal);
     j->stop_signal = signal;
-    tell_others(j);
+    report_ending(j);
 }
 
-/* Ctrl-Z: the ranks stop, and so does this process, where its shell can wake it again (else the kernel does not stop
- * it); awake, it wakes the ranks. */
+/* Ctrl-Z: stops the ranks and this process, if its shell can continue it (otherwise the kernel does not stop it); then
+ * continues the ranks. */
 static void pause_job(ddp_job *j) {
     sigset_t pausing;
     sigemptyset(&pausing);
@@ -162,7 +163,7 @@ static void take_signals(ddp_job *j) {
 }
 
 static int poll_timeout_ms(const ddp_job *j) {
-    bool look_again = ddp_may_be_missed(j); /* the store tells nobody who joins */
+    bool look_again = ddp_may_be_missed(j); /* the store sends no notice when a rank joins */
     if (isinf(j->next_phase_us)) return look_again ? LOOK_AGAIN_MS : -1;
     double left_ms = fmax(ceil((j->next_phase_us - ls_now_us()) / 1e3), 0);
     return (int)fmin(left_ms, look_again ? LOOK_AGAIN_MS : 60e3);
@@ -170,14 +171,14 @@ static int poll_timeout_ms(const ddp_job *j) {
 
 /* --- several hosts ---------------------------------------------------------------------------------------------------- */
 
-/* The attempt has failed elsewhere: ranks here may notice by themselves, for the same time as after a failure here. */
-static void hear_others(ddp_job *j) {
-    if (!ddp_agents_hear(j->agents, &j->ending)) return;
+/* The attempt has failed on another host: ranks here get the same time to notice it as after a failure here. */
+static void fetch_ending(ddp_job *j) {
+    if (!ddp_agents_get_ending(j->agents, &j->ending)) return;
     j->has_ending = true;
-    if (j->running > 0) look_around(j);
+    if (j->running > 0) await_better_cause(j);
 }
 
-/* All ranks here have lost a peer: another host may know better, or turn out to be lost. */
+/* Only losses of peers were seen here: another host may know the cause, or turn out to be lost. */
 static bool awaits_cause(const ddp_job *j) {
     return j->phase == DDP_LOOKING && ddp_has_lost_peer(&j->culprit) && !j->has_ending &&
            ls_now_us() < j->next_phase_us;
@@ -186,11 +187,11 @@ static bool awaits_cause(const ddp_job *j) {
 static void finish(ddp_job *j) {
     bool done = false;
     for (int i = 0; i < j->options->nproc; i++) done = done || j->ranks[i].done.rank >= 0;
-    if (j->phase != DDP_RUNNING) tell_others(j);
+    if (j->phase != DDP_RUNNING) report_ending(j);
     ddp_agents_finish(j->agents, done);
 }
 
-/* This host's ranks have ended; the others' may not have, and host 0 has the store. A second signal ends that, too. */
+/* Whether to wait for the other hosts' ranks, since host 0 serves the store. A second signal ends that wait, too. */
 static bool others_run(const ddp_job *j) {
     return j->agents && !ddp_agents_all_done(j->agents) && !(j->stop_signal && j->phase == DDP_KILLED);
 }
@@ -214,9 +215,9 @@ void ddp_watch_ranks(ddp_job *j) {
         for (int i = 0; i < count; i++)
             if (fds[2 + i].revents) read_cause(&j->ranks[i]);
         if (fds[0].revents) take_signals(j);
-        if (fds[1].revents) hear_others(j);
+        if (fds[1].revents) fetch_ending(j);
         follow(j, ddp_judge_absent(j));
         if (is_alive(j) && ls_now_us() >= j->next_phase_us) end_phase(j);
     }
-    if (j->agents) hear_others(j);
+    if (j->agents) fetch_ending(j);
 }

@@ -12,10 +12,10 @@ ls_status ddp_limits_parse(ddp_limits *limits, const char *text, int ranks) {
     if (!text) return LS_OK;
     bool read = sscanf(text, "%2d:%2d%n", &l.least, &l.most, &used) == 2 && text[used] == '\0';
     if (!read || l.least < 1 || l.most < l.least || l.most > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_USAGE, "--elastic is '%s', but must be MIN:MAX, two numbers of ranks from 1 to %d", text,
+        return ls_fail(LS_ERR_USAGE, "--elastic is '%s'; expected MIN:MAX, two numbers of ranks from 1 to %d", text,
                        LS_COMM_MAX_RANKS);
     if (ranks > 0 && (ranks < l.least || ranks > l.most))
-        return ls_fail(LS_ERR_USAGE, "--elastic %s does not allow the %d rank%s that are to be started", text, ranks,
+        return ls_fail(LS_ERR_USAGE, "--elastic %s does not allow the %d rank%s to be started", text, ranks,
                        ranks == 1 ? "" : "s");
     *limits = l;
     return LS_OK;

@@ -1,10 +1,10 @@
-/* --elastic MIN:MAX: how many ranks a job goes on with. */
+/* --elastic MIN:MAX: the least and the largest number of ranks with which a job continues. */
 #ifndef DDP_LAUNCH_LIMITS_H
 #define DDP_LAUNCH_LIMITS_H
 
 #include "common/base/status.h"
 
-/* The launcher's word for its ranks, in their environment: the text of --elastic. */
+/* The environment variable by which the launcher passes the text of --elastic to its ranks. */
 #define DDP_ELASTIC_VARIABLE "LS_ELASTIC"
 
 typedef struct ddp_limits {

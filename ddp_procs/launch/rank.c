@@ -13,20 +13,20 @@
 
 #define LOOPBACK "127.0.0.1"
 
-/* --- which of how many ------------------------------------------------------------------------------------------------ */
+/* --- the rank's number -------------------------------------------------------------------------------------------- */
 
 static const char *const variables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                         "MASTER_ADDR", "MASTER_PORT"};
-enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] }; /* the first four: places of the launcher's */
+enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] }; /* the first four: launcher->place */
 
 static ls_status fail_incomplete(const char *set, const char *missing) {
     return ls_fail(LS_ERR_INVALID,
                    "the environment has %s but not %s: start the ranks with ddprun, or set all of RANK, WORLD_SIZE, "
-                   "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them to run alone",
+                   "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none to run alone",
                    set, missing);
 }
 
-/* None of the variables (*any false), or all of them known: what is missing may be known from the launcher. */
+/* Expects none of the variables (*any false), or all: the launcher may supply missing ones. */
 static ls_status expect_all(const ls_launcher *launcher, bool *any) {
     const char *set = NULL, *missing = NULL;
     for (int i = 0; i < VARIABLE_COUNT; i++) {
@@ -39,7 +39,7 @@ static ls_status expect_all(const ls_launcher *launcher, bool *any) {
     return set && missing ? fail_incomplete(set, missing) : LS_OK;
 }
 
-/* A number of the launcher's, from `least` to `most`; `meaning` is for the message if it is none. */
+/* Reads a number of the launcher's, from `least` to `most`; `meaning` is for the error message. */
 static ls_status read_number(const ls_place *place, int least, int most, const char *meaning, int *out) {
     const char *text = place->text ? place->text : "";
     char *end;
@@ -56,7 +56,7 @@ static ls_status read_number(const ls_place *place, int least, int most, const c
 static ls_status expect_local_places(const ls_launcher *launcher) {
     if (launcher->place[LS_PLACE_LOCAL_RANK].text && launcher->place[LS_PLACE_LOCAL_SIZE].text) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s does not say which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
+                   "%s does not tell which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
                    launcher->name);
 }
 
@@ -79,14 +79,14 @@ static ls_status read_places(const ls_launcher *launcher, ddp_rank *self) {
 static ls_status copy_job(const ls_launcher *launcher, ddp_rank *self) {
     if (launcher->job_length >= LS_JOB_CAPACITY)
         return ls_fail(LS_ERR_INVALID,
-                       "the job's name, '%.16s...', has %zu characters, but must have at most %d: set LS_JOB to a "
-                       "shorter one for all ranks",
+                       "the job's name, '%.16s...', has %zu characters; expected at most %d: set LS_JOB to a shorter "
+                       "name for all ranks",
                        launcher->job, launcher->job_length, LS_JOB_CAPACITY - 1);
     memcpy(self->job, launcher->job, sizeof self->job);
     return LS_OK;
 }
 
-/* --- where they meet -------------------------------------------------------------------------------------------------- */
+/* --- the rendezvous ----------------------------------------------------------------------------------------------- */
 
 /* "tcp:HOST:PORT", of a launcher on host 0. */
 static bool read_tcp_place(ddp_rank *self, const char *store) {
@@ -99,7 +99,7 @@ static bool read_tcp_place(ddp_rank *self, const char *store) {
     return true;
 }
 
-/* A launcher's store takes the place of MASTER_ADDR. */
+/* A launcher's store replaces MASTER_ADDR. */
 static ls_status read_store_place(ddp_rank *self) {
     const char *store = getenv("LS_STORE");
     self->hosts_store = !store && self->rank == 0;
@@ -125,26 +125,26 @@ static ls_status copy_host(ddp_rank *self, const char *host) {
     return LS_OK;
 }
 
-/* Ranks of one machine work the port out from the job's name: below the ports that the kernel hands out itself. */
+/* Ranks of one machine compute the port from the job's name: below the kernel's ephemeral ports. */
 static int port_of_job(const char *job) {
     enum { FIRST = 20000, COUNT = 10000 };
     return FIRST + (int)(ls_hash(LS_HASH_SEED, job, strlen(job)) % COUNT);
 }
 
-/* torchrun's agent listens on MASTER_PORT itself, for its own protocol. */
+/* A port next to MASTER_PORT, on which torchrun's agent listens with its own protocol. */
 static int port_beside_agent(int port) {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     if (!agent || strcmp(agent, "True") != 0 || getenv("LS_STORE")) return port;
     return port + DDP_AGENT_PORT_OFFSET <= UINT16_MAX ? port + DDP_AGENT_PORT_OFFSET : port - DDP_AGENT_PORT_OFFSET;
 }
 
-/* mpirun, mpiexec and srun leave this out. Ranks of one machine can agree without it. */
+/* mpirun, mpiexec and srun do not set the address. Ranks of one machine do not need it. */
 static ls_status find_master(const ls_launcher *launcher, ddp_rank *self) {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     bool here = self->local_world_size == self->world_size;
     if ((!host && !here) || (!port && (!here || !self->job[0])))
         return ls_fail(LS_ERR_INVALID,
-                       "%s runs %d ranks, %d of them on this machine, and does not say where they meet: set "
+                       "%s runs %d ranks, %d of them on this machine, but does not tell where they meet: set "
                        "MASTER_ADDR (rank 0's host) and MASTER_PORT (a port that is free there)",
                        launcher->name, self->world_size, self->local_world_size);
     self->master_port = port_of_job(self->job);
@@ -157,7 +157,7 @@ static ls_status find_master(const ls_launcher *launcher, ddp_rank *self) {
     return status;
 }
 
-/* PyTorch's env:// has four variables. Where rank 0's host is this machine, all ranks are on it. */
+/* PyTorch's env:// has four variables. If rank 0's host is this machine, all ranks are assumed to be on it. */
 static void assume_local_places(ls_launcher *launcher) {
     ls_place *place = launcher->place;
     const char *host = getenv("MASTER_ADDR");
@@ -167,7 +167,7 @@ static void assume_local_places(ls_launcher *launcher) {
     place[LS_PLACE_LOCAL_SIZE] = place[LS_PLACE_SIZE];
 }
 
-/* --- both ------------------------------------------------------------------------------------------------------------- */
+/* --- discovery ---------------------------------------------------------------------------------------------------- */
 
 ls_status ddp_rank_discover(ddp_rank *out) {
     *out = (ddp_rank){0};

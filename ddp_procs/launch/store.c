@@ -1,7 +1,7 @@
 /* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one
  * request and one reply (store_protocol.h).
- *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
- *           new one; so a late reply is never taken for the answer to a later question. */
+ *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation
+ *           makes a new one; so a late reply is never matched with a later request. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store.h"
 
@@ -23,23 +23,23 @@
 #include "ddp_procs/launch/store_protocol.h"
 
 #define SERVER_LINGER_S 1.0
-#define MEETING_GRACE_S 5.0 /* the server's patience ends before the client's */
+#define MEETING_GRACE_S 5.0 /* the server's timeout ends before the client's */
 
 struct ddp_store {
     ddp_store_door door;
     int fd; /* -1: connects at the next operation */
     double timeout_s;
-    bool is_member;           /* it has met */
-    ddp_store_server *server; /* where this handle serves the store too */
+    bool is_member;           /* it has been at a meeting */
+    ddp_store_server *server; /* if this handle also serves the store */
 };
 
-/* One operation: the question, and where the answer goes. */
+/* One operation: the request, and the storage for the reply. */
 typedef struct exchange {
     ddp_store_operation operation;
     const char *key;
     ddp_bytes given; /* the request's value */
     void *value;
-    size_t capacity, nbytes; /* room for the reply's value; its size */
+    size_t capacity, nbytes; /* of the buffer for the reply's value; its size */
 } exchange;
 
 static void disconnect(ddp_store *store) {
@@ -53,10 +53,10 @@ static ls_status check(const ddp_store *store, const exchange *x) {
     const char *name = ddp_store_operation_name(x->operation);
     size_t key_nbytes = strlen(x->key);
     if (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX)
-        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; it must have 1 to %d",
-                       store->door.place, name, key_nbytes, DDP_STORE_KEY_MAX);
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; expected 1 to %d", store->door.place,
+                       name, key_nbytes, DDP_STORE_KEY_MAX);
     if (x->given.nbytes > DDP_STORE_VALUE_MAX)
-        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; it takes at most %zu",
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; expected at most %zu",
                        store->door.place, name, x->key, x->given.nbytes, DDP_STORE_VALUE_MAX);
     return LS_OK;
 }
@@ -71,7 +71,7 @@ static ls_status send_request(const ddp_store *store, const exchange *x, double 
     return status == LS_OK ? ddp_socket_send(store->fd, x->given.data, x->given.nbytes, until_us) : status;
 }
 
-/* LS_ERR_FORMAT: what came is no reply. A value larger than x->capacity stays in the socket. */
+/* LS_ERR_FORMAT: the bytes received are not a reply. A value larger than x->capacity stays in the socket. */
 static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_result *result, double until_us) {
     unsigned char bytes[DDP_REPLY_HEADER_NBYTES];
     ddp_reply_header header;
@@ -88,7 +88,7 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
     const char *name = ddp_store_operation_name(x->operation);
     if (status == LS_ERR_FORMAT)
         return ls_fail(LS_ERR_INVALID,
-                       "what listens at %s does not answer as a store of this program does: is the port right?",
+                       "the process that listens at %s does not answer as a store of this program: check the port",
                        store->door.place);
     if (status == LS_ERR_PEER)
         return ls_fail(
@@ -96,7 +96,7 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
             store->door.place, name, x->key);
     if (x->operation == DDP_OP_GET)
         return ls_fail(status,
-                       "key '%s' did not come within %g s from the store at %s: did the rank that sets it fail?",
+                       "key '%s' did not arrive within %g s from the store at %s: did the rank that sets it fail?",
                        x->key, store->timeout_s, store->door.place);
     return ls_fail(status, "the store at %s did not answer %s of key '%s' within %g s", store->door.place, name, x->key,
                    store->timeout_s);
@@ -105,20 +105,20 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
 static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_result result) {
     if (result == DDP_RESULT_NOT_A_NUMBER)
         return ls_fail(LS_ERR_INVALID,
-                       "store at %s: cannot add to key '%s': it holds no whole number, or the sum is too large",
+                       "store at %s: cannot add to key '%s': the value is not a whole number, or the sum is too large",
                        store->door.place, x->key);
     if (result == DDP_RESULT_TOO_FEW)
         return ls_fail(LS_ERR_TIMEOUT, "too few ranks met at the store at %s within %g s", store->door.place,
                        store->timeout_s - MEETING_GRACE_S);
     if (result == DDP_RESULT_FULL)
         return ls_fail(LS_ERR_NO_MEMORY,
-                       "the store at %s is full, key '%s' has no room: it takes %d keys, and %zu bytes",
+                       "the store at %s is full, key '%s' has no room: expected at most %d keys, and %zu bytes",
                        store->door.place, x->key, DDP_STORE_KEYS_MAX, DDP_STORE_TOTAL_MAX);
     if (result == DDP_RESULT_NO_MEMORY)
         return ls_fail(LS_ERR_NO_MEMORY, "the store at %s has no memory for key '%s'", store->door.place, x->key);
     if (x->nbytes <= x->capacity) return LS_OK;
-    disconnect(store); /* the value that does not fit is still on its way */
-    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the %zu that there is room for",
+    disconnect(store); /* the value that does not fit is still in the socket */
+    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the expected %zu",
                    store->door.place, x->key, x->nbytes, x->capacity);
 }
 
@@ -160,7 +160,7 @@ ls_status ddp_store_join(ddp_store **out, const char *host, int port, const ddp_
         return ls_fail(LS_ERR_INVALID, "cannot connect to a store at %s:%d with a timeout of %g s", host, port,
                        timeout_s);
     ddp_store *store = calloc(1, sizeof *store);
-    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store's client");
+    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the store's client");
     store->fd = -1;
     store->timeout_s = timeout_s;
     store->door = (ddp_store_door){.port = port, .hello.pass = *pass};
@@ -180,7 +180,7 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
     return ddp_store_join(out, host, port, &(ddp_store_pass){.world_size = 0}, timeout_s);
 }
 
-/* On one machine loopback will do, whatever name the launcher has given to it. */
+/* On one machine loopback is used, whatever host name the launcher has set. */
 static const char *host_of(const ddp_rank *self) {
     const char *host = self->master_host;
     bool is_local = ddp_address_socket_name(host) || ddp_address_is_loopback(host);
@@ -199,7 +199,7 @@ static ls_status serve(ddp_store_server **server, const char *host, int port, co
 
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s) {
     *out = NULL;
-    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that is alone has no store to open");
+    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that runs alone has no store to open");
     const char *host = host_of(self);
     ddp_store_pass pass;
     ddp_store_server *server = NULL;
@@ -264,7 +264,8 @@ static ls_status read_meeting(const ddp_store *store, const unsigned char *reply
     enum { EACH = 8 + DDP_SAID_NBYTES };
     *m = (ddp_meeting){0};
     if (nbytes < 8 || (nbytes - 8) % EACH != 0 || (nbytes - 8) / EACH > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "the store at %s answers MEET with %zu bytes", store->door.place, nbytes);
+        return ls_fail(LS_ERR_INVALID, "the store at %s answers MEET with the unexpected size of %zu bytes",
+                       store->door.place, nbytes);
     m->number = ddp_i64_read(reply);
     for (const unsigned char *at = reply + 8; at < reply + nbytes; at += EACH, m->count++) {
         m->rank[m->count] = (int)ddp_i64_read(at);
@@ -302,7 +303,7 @@ static ls_status bootstrap_set(void *context, const char *key, const void *value
     return ddp_store_set(context, key, value, nbytes);
 }
 
-/* A member of a meeting waits for the key only as long as nobody has to meet anew. */
+/* A member of a meeting waits for the key only until a new meeting is due. */
 static ls_status await_key(ddp_store *store, const char *key) {
     double until_us = deadline_us(store);
     for (double pause_ms = 1; ls_now_us() < until_us; pause_ms = fmin(2 * pause_ms, 20)) {
@@ -310,10 +311,10 @@ static ls_status await_key(ddp_store *store, const char *key) {
         ls_status status = ddp_store_check(store, key, &exists);
         if (status == LS_OK && !exists) status = ddp_store_is_due(store, &due);
         if (status != LS_OK || exists) return status;
-        if (due) return ls_fail(LS_ERR_PEER, "key '%s' will not come: the ranks meet anew", key);
+        if (due) return ls_fail(LS_ERR_PEER, "key '%s' cannot arrive: the ranks form a new group", key);
         poll(NULL, 0, (int)pause_ms);
     }
-    return LS_OK; /* it is late: the operation says so */
+    return LS_OK; /* timeout: the operation reports it */
 }
 
 static bool bootstrap_is_over(void *context) {

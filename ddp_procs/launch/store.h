@@ -1,25 +1,25 @@
-/* A key-value store: how the ranks of a job find each other. One process serves it, all are clients.
+/* A key-value store for the rendezvous of a job's ranks. One process serves it, all are clients.
  *
  * Keys are text of 1 to DDP_STORE_KEY_MAX bytes, values 0 to DDP_STORE_VALUE_MAX bytes of anything. Each operation is
- * atomic. Waiting operations end at the deadline that the client was opened with.
+ * atomic. Waiting operations end at the client's deadline.
  *
  * Where: host and port of TCP over IPv4, or a host "unix:NAME", a Unix socket in the abstract namespace of this machine
- * (the port means nothing then): it has no file, so nothing stays behind.
+ * (the port is then ignored): it has no file, so nothing is left behind.
  *
- * Who may come in. Over a Unix socket: processes of the same user, as the kernel confirms to both sides. Over TCP:
- * clients that know the token. Without a token the server listens on loopback only, and any user of the machine may
- * come. A client shows its pass before anything else is served, and is refused by name if it belongs to another job.
- * The token goes over the network as it is: it keeps out those who can reach the port, not those who can read the
- * traffic or take the server's place; for that, use a network that you trust, or a tunnel.
+ * Admission. Over a Unix socket: processes of the same user, which the kernel confirms to both sides. Over TCP: clients
+ * that know the token. Without a token the server listens on loopback only, and any user of the machine is admitted. A
+ * client presents its pass before any other request, and is refused by name if it belongs to another job. The token is
+ * sent unencrypted: it protects against attackers who can reach the port, not against those who can read the traffic or
+ * impersonate the server; for that, use a trusted network or a tunnel.
  *
- * What a stranger can do: hold a few connections for a second each. What a client with a pass can: at most fill the
- * store, DDP_STORE_KEYS_MAX keys and DDP_STORE_TOTAL_MAX bytes.
+ * A process without a pass can at most hold a few connections for a second each. A client with a pass can at most fill
+ * the store, DDP_STORE_KEYS_MAX keys and DDP_STORE_TOTAL_MAX bytes.
  *
- * Errors: LS_ERR_TIMEOUT (a key or the server did not come in time), LS_ERR_PEER (the server ended, or belongs to
- * another user), LS_ERR_INVALID (key or value out of bounds, buffer too small, no number to add to), LS_ERR_NO_MEMORY
- * (the store is full), LS_ERR_USAGE (no token where one is needed; a pass that the server refuses). Each message names
- * the key and the store's place. After a timeout or a lost connection the next operation connects anew. Threads: one at
- * a time per client; any number of clients per process. */
+ * Errors: LS_ERR_TIMEOUT (a key was not set, or the server not reached, in time), LS_ERR_PEER (the server ended, or
+ * belongs to another user), LS_ERR_INVALID (key or value out of bounds, buffer too small, not a number),
+ * LS_ERR_NO_MEMORY (the store is full), LS_ERR_USAGE (a required token is missing; the server refuses the pass). Each
+ * message names the key and the store's address. After a timeout or a lost connection the next operation reconnects.
+ * Threads: one at a time per client; any number of clients per process. */
 #ifndef DDP_LAUNCH_STORE_H
 #define DDP_LAUNCH_STORE_H
 
@@ -42,19 +42,19 @@
 
 typedef struct ddp_store_server ddp_store_server;
 
-/* Serves an empty store from a thread of this process, to those whose pass goes with `pass`. `host` says where:
- *     "unix"                    a Unix socket with a name that nobody can foresee
+/* Serves an empty store from a thread of this process, to clients whose pass matches `pass`. Values of `host`:
+ *     "unix"                    a Unix socket with an unpredictable name
  *     "127.0.0.1", "localhost"  this machine's loopback (any 127.x.y.z)
  *     anything else             all IPv4 addresses of the machine; LS_ERR_USAGE without a token
- * Port 0: one that is free. A client that sends nonsense, or stays in the middle of a request, is dropped; so is one
- * that has shown no pass within a second. The others do not notice. */
+ * Port 0: a free one. A client that sends malformed data, or stops in the middle of a request, is dropped; so is one
+ * that presents no pass within a second. Other clients are not affected. */
 ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port, const ddp_store_pass *pass);
 
 /* The same for clients of ddp_store_connect: an empty pass. */
 ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port);
 
-/* Where clients find it: the host ("unix:NAME" for "unix"), valid while the server is, and the port that it listens on
- * (for tests, which let the system choose one). */
+/* The address for clients: the host ("unix:NAME" for "unix"), valid while the server exists, and the port (for tests,
+ * which let the system choose one). */
 const char *ddp_store_server_host(const ddp_store_server *server);
 int ddp_store_server_port(const ddp_store_server *server);
 
@@ -98,8 +98,8 @@ ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s
 /* The IPv4 address of this end of the connection; false: there is no connection, or none over TCP. */
 bool ddp_store_own_address(const ddp_store *store, char address[DDP_IPV4_CAPACITY]);
 
-/* Disconnects. Where this handle also serves (rank 0), it first waits a second at most for the other ranks to close
- * theirs, so that a rank may still read what this one has seen. NULL is a no-op. */
+/* Disconnects. If this handle also serves the store (rank 0), it first waits at most a second for the other ranks to
+ * disconnect, so that they can still read keys that this rank has read. NULL is a no-op. */
 void ddp_store_close(ddp_store *store);
 
 /* Creates or overwrites the key, and wakes those who wait for it. */
@@ -116,7 +116,7 @@ ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64
 /* Whether the key exists now. */
 ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists);
 
-/* Who came to a meeting, by rank, and what each said. */
+/* The participants of a meeting, by rank, and the data that each passed. */
 enum { DDP_SAID_NBYTES = 64 };
 typedef struct ddp_meeting {
     int64_t number; /* 1, 2, ...: of this store */
@@ -125,14 +125,14 @@ typedef struct ddp_meeting {
     unsigned char said[LS_COMM_MAX_RANKS][DDP_SAID_NBYTES];
 } ddp_meeting;
 
-/* Meets all other members, who are those that have met before and still live, and whoever else comes; at least `least`.
- * All get the same list. A client is a member from its first meeting on, until its connection ends. Members that do not
- * come within the timeout of another member are left out, and their connections closed: a later operation of
- * theirs connects anew, as no member. LS_ERR_TIMEOUT: fewer than `least` came, or this is no member and the members did not
- * come. */
+/* A repeated rendezvous: waits for all other members, and for new clients if fewer than `least` participate. All get
+ * the same list. A client is a member from its first meeting until its connection ends. Members that do not arrive
+ * within the timeout of another member are excluded, and their connections closed: a later operation of theirs
+ * reconnects, as a non-member. LS_ERR_TIMEOUT: fewer than `least` arrived, or this is not a member and the members did
+ * not arrive. */
 ls_status ddp_store_meet(ddp_store *store, int least, const void *said, size_t nbytes, ddp_meeting *meeting);
 
-/* Whether the members have a reason to meet: one of them has gone, or somebody waits. */
+/* Whether a meeting is due: a member has left, or a client waits for one. */
 ls_status ddp_store_is_due(ddp_store *store, bool *due);
 
 /* The view that process groups use to find each other. Valid while `store` is. */

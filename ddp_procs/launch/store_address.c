@@ -45,7 +45,7 @@ bool ddp_address_of_interface(const char *name, char address[DDP_IPV4_CAPACITY])
     return found;
 }
 
-/* Addresses apart from loopback, as ddp_address_list writes them, and the last one; how many. */
+/* Writes all addresses except loopback in the form of ddp_address_list, and the last one; returns their number. */
 static int list_addresses(char *text, size_t capacity, char last[DDP_IPV4_CAPACITY]) {
     struct ifaddrs *all = NULL;
     size_t used = 0;
@@ -85,7 +85,8 @@ void ddp_address_text(char text[DDP_PLACE_CAPACITY], const char *host, int port)
         snprintf(text, DDP_PLACE_CAPACITY, "%s:%d", host, port);
 }
 
-/* The zero byte in front makes the name abstract: it is in no folder, and gone with the last socket that has it. */
+/* The leading null byte makes the name abstract: it is not in the file system, and ends with the last socket bound to
+ * it. */
 socklen_t ddp_address_unix(struct sockaddr_un *address, const char *name) {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     size_t capacity = sizeof address->sun_path - 1;

@@ -1,4 +1,4 @@
-/* Where a store is, as text and as a socket's address: "unix:NAME", or a host and port of TCP. */
+/* The address of a store, as text and as a socket address: "unix:NAME", or a host and port of TCP. */
 #ifndef DDP_LAUNCH_STORE_ADDRESS_H
 #define DDP_LAUNCH_STORE_ADDRESS_H
 
@@ -14,7 +14,7 @@ enum { DDP_PLACE_CAPACITY = DDP_HOST_CAPACITY + 8 };
 /* The name behind "unix:"; empty for "unix" alone, NULL for a host of TCP. */
 const char *ddp_address_socket_name(const char *host);
 
-/* "localhost" or 127.x.y.z as it is written: no name is looked up. */
+/* Whether the text is "localhost" or 127.x.y.z; no name is resolved. */
 bool ddp_address_is_loopback(const char *host);
 
 /* The first IPv4 address of a name, as text; false: it has none. */

@@ -1,10 +1,10 @@
-/* store_admit: what is checked of a hello, in this order.
- *   token : compared first, and all of it, in a time that does not depend on it
- *   job   : two jobs on one port do not mix, though they may have the same token
- *   size  : the number of ranks, the same everywhere in a job
- *   rank  : each is there once. A second process that claims a number is refused, and the first one does not notice.
- *           When that has left, the number is free: a script may start one program after the other. The same client may
- *           have two connections for a moment, when one broke and it has made another */
+/* store_admit: the checks of a hello, in this order.
+ *   token : compared first, completely, in constant time
+ *   job   : two jobs on one port stay separate, though they may have the same token
+ *   size  : the number of ranks, the same for all ranks of a job
+ *   rank  : each is admitted once. A second process that claims a number is refused, and the first one does not notice.
+ *           When the first has left, the number is free: a script may start one program after the other. The same
+ *           client may have two connections for a moment, when one broke and it has made another */
 #include "ddp_procs/launch/store_admit.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* store_connect: sockets with deadlines.
- *   fails : a connection that is refused, or reset before it is used, means that the server is not there yet: it is tried
- *           again, at growing intervals, until the deadline. On a free port of the ephemeral range a connecting socket may
- *           meet itself; such a connection is thrown away. A Unix socket whose queue is full says EAGAIN: it is tried again. */
+ *   fails : a connection that is refused, or reset before it is used, means that the server has not started yet: it is
+ *           retried at growing intervals until the deadline. On a free port of the ephemeral range a socket may connect
+ *           to itself; such a connection is closed. A Unix socket whose queue is full returns EAGAIN: it is retried. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store_connect.h"
 
@@ -68,7 +68,7 @@ static bool is_connected_to_itself(int fd) {
            here.sin_addr.s_addr == there.sin_addr.s_addr;
 }
 
-/* One attempt: 0 and *fd, or the errno of what went wrong (ETIMEDOUT at the deadline). */
+/* One attempt: 0 and *fd, or the errno of the failure (ETIMEDOUT at the deadline). */
 static int try_address(int *fd, const struct addrinfo *address, double until_us) {
     int s = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s < 0) return errno;
@@ -110,7 +110,7 @@ static ls_status resolve(struct addrinfo **addresses, const char *host, int port
                    failure == EAI_SYSTEM ? strerror(errno) : gai_strerror(failure));
 }
 
-static const char *advise(int failure) {
+static const char *connect_advice(int failure) {
     if (failure == ETIMEDOUT) return "is the address right, and does no firewall drop what goes to that port?";
     if (failure == EHOSTUNREACH || failure == ENETUNREACH) return "is the address right, and the network up?";
     return "is rank 0, or the launcher, running?";
@@ -129,10 +129,10 @@ static ls_status connect_to(int *fd, const struct addrinfo *addresses, const cha
         return ls_fail(LS_ERR_PEER, "the store at %s is gone (%s): the process that served it has ended", place,
                        strerror(failure));
     return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s after %.3g s (%s): %s", place,
-                   (ls_now_us() - begin_us) * 1e-6, strerror(failure), advise(failure));
+                   (ls_now_us() - begin_us) * 1e-6, strerror(failure), connect_advice(failure));
 }
 
-/* A stranger may have taken the name of a socket whose server has ended. */
+/* Checks the user: after its server has ended, another user may have taken the socket's name. */
 static ls_status connect_unix(int *fd, const char *name, const char *place, bool retry, double until_us) {
     struct sockaddr_un address;
     const struct addrinfo one = {

@@ -1,7 +1,7 @@
 /* store_enter: connects, shows the pass, and reads whether the store admits it.
- *   fails : a server that many strangers connect to may drop a client before it has read its hello. So if the
- *           connection is closed before the reply, it is tried again, for some seconds. What answers in another
- *           protocol is no store. */
+ *   fails : a server with many connections without a pass may drop a client before it has read its hello. So if the
+ *           connection is closed before the reply, it is retried for some seconds. A server that answers in another
+ *           protocol is not a store. */
 #include "ddp_procs/launch/store_enter.h"
 
 #include <ctype.h>
@@ -23,8 +23,8 @@ typedef struct answer {
     char value[LS_JOB_CAPACITY]; /* terminated */
 } answer;
 
-/* LS_ERR_FORMAT: what came is no reply. */
-static ls_status say_hello(int fd, const ddp_hello *hello, answer *a, double until_us) {
+/* LS_ERR_FORMAT: the bytes received are not a reply. */
+static ls_status send_hello(int fd, const ddp_hello *hello, answer *a, double until_us) {
     unsigned char bytes[DDP_HELLO_NBYTES], head[DDP_REPLY_HEADER_NBYTES];
     ddp_reply_header header;
     ddp_hello_write(bytes, hello);
@@ -42,11 +42,11 @@ static const char *job_text(char text[JOB_TEXT_CAPACITY], const char *job) {
     if (job[0] == '\0') return "a job without a name";
     snprintf(text, JOB_TEXT_CAPACITY, "job '%s'", job);
     for (char *c = text; *c; c++)
-        if (!isprint((unsigned char)*c)) *c = '?'; /* a stranger may say it */
+        if (!isprint((unsigned char)*c)) *c = '?'; /* it may come from an untrusted server */
     return text;
 }
 
-/* What a client and its job's size and port are called. */
+/* The names of a client, its job's size and port, for messages. */
 static const struct words {
     const char *client, *clients, *size, *port, *job;
 } words[] = {{"rank", "ranks", "WORLD_SIZE", "MASTER_PORT", "LS_JOB"},
@@ -59,10 +59,10 @@ static ls_status fail_refused(const ddp_store_door *door, const answer *a) {
     switch (a->result) {
     case DDP_RESULT_OTHER_TOKEN:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s refuses %s %d: %s; all %s of a job must have the same, and another job "
-                       "another port (%s)",
+                       "the store at %s refuses %s %d: %s; give all %s of a job the same token, and each job a port of "
+                       "its own (%s)",
                        door->place, w->client, pass->rank,
-                       pass->token[0] ? "its LS_JOB_TOKEN is not that of the job there" : "it has no LS_JOB_TOKEN",
+                       pass->token[0] ? "its LS_JOB_TOKEN differs from the job's" : "its LS_JOB_TOKEN is not set",
                        w->clients, w->port);
     case DDP_RESULT_OTHER_JOB:
         return ls_fail(LS_ERR_USAGE,
@@ -72,13 +72,13 @@ static ls_status fail_refused(const ddp_store_door *door, const answer *a) {
                        w->port, w->clients, w->job);
     case DDP_RESULT_OTHER_SIZE:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s serves a job of %d %s, but this %s %d belongs to one of %d (%s): "
-                       "give each job a port of its own (%s)",
+                       "the store at %s serves a job of %d %s, but this %s %d belongs to a job of %d (%s): give each "
+                       "job a port of its own (%s)",
                        door->place, (int)ddp_i64_read((const unsigned char *)a->value), w->clients, w->client,
                        pass->rank, pass->world_size, w->size, w->port);
     case DDP_RESULT_RANK_TAKEN:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s has a %s %d already: it was started twice, or it belongs to another job, "
+                       "the store at %s already has a %s %d: the same was started twice, or belongs to another job, "
                        "which needs a port of its own (%s)",
                        door->place, w->client, pass->rank, w->port);
     default: return ls_fail(LS_ERR_NO_MEMORY, "the store at %s cannot take another client", door->place);
@@ -88,11 +88,11 @@ static ls_status fail_refused(const ddp_store_door *door, const answer *a) {
 static ls_status fail_hello(const ddp_store_door *door, ls_status status) {
     if (status == LS_ERR_PEER)
         return ls_fail(status,
-                       "what listens at %s closed the connection: has the process that serves the store (rank 0, or "
-                       "the launcher) ended, or is it another program's port?",
+                       "the process that listens at %s closed the connection: has the process that serves the store "
+                       "(rank 0, or the launcher) ended, or is the port another program's?",
                        door->place);
     return ls_fail(status == LS_ERR_FORMAT ? LS_ERR_INVALID : status,
-                   "what listens at %s does not answer as a store of this program does: is the port right?",
+                   "the process that listens at %s does not answer as a store of this program: check the port",
                    door->place);
 }
 
@@ -102,7 +102,7 @@ ls_status ddp_store_enter(int *fd, const ddp_store_door *door, bool retry, doubl
         answer a;
         ls_status status = ddp_socket_connect(fd, door->host, door->port, retry, until_us);
         if (status != LS_OK) return status;
-        status = say_hello(*fd, &door->hello, &a, until_us);
+        status = send_hello(*fd, &door->hello, &a, until_us);
         if (status == LS_OK && a.result == DDP_RESULT_OK) return LS_OK;
         close(*fd);
         *fd = -1;

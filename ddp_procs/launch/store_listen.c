@@ -26,13 +26,13 @@ static ls_status fail_to_bind(const char *host, int port) {
     return ls_fail(LS_ERR_SYSTEM, "cannot serve the store at %s:%d: %s", host, port, strerror(errno));
 }
 
-/* A TCP socket bound to `port` of the address; *fd -1 on failure, errno says why. */
+/* A TCP socket bound to `port` of the address; *fd is -1 on failure, with errno set. */
 static bool bind_tcp(int *fd, in_addr_t to, int port) {
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = to};
     int on = 1;
     *fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* SO_REUSEADDR: take a port whose last user has ended; Linux still refuses one that somebody listens on */
+    /* SO_REUSEADDR: allows a port whose last user has ended; Linux still refuses one with a listener */
     if (*fd >= 0 && setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         bind(*fd, (const struct sockaddr *)&address, sizeof address) == 0)
         return true;
@@ -88,7 +88,7 @@ ls_status ddp_listen(ddp_listener *listener, const char *host, int port, int bac
     return status;
 }
 
-/* The connection ends some ten seconds after its other host has died or been cut off, though nobody sends anything. */
+/* The connection ends some ten seconds after the peer's host has died or been cut off, even without traffic. */
 static void notice_lost_hosts(int fd) {
     int on = 1, idle_s = 4, interval_s = 2, probes = 3, unanswered_ms = 10000;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -116,7 +116,7 @@ ls_status ddp_reserve_port(int *fd, int port, int *reserved) {
     if (!bind_tcp(fd, htonl(INADDR_LOOPBACK), port))
         return ls_fail(
             LS_ERR_SYSTEM,
-            "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): %s; --master-port 0 takes a free one", port,
+            "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): %s; --master-port 0 takes a free port", port,
             strerror(errno));
     *reserved = port_of(*fd);
     return LS_OK;

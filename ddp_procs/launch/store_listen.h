@@ -16,8 +16,7 @@ typedef struct ddp_listener {
 /* Listens at the host that ddp_store_serve_job describes. The caller closes fd, which is -1 on failure (reported). */
 ls_status ddp_listen(ddp_listener *listener, const char *host, int port, int backlog);
 
-/* A client that has connected; -1: there is none (errno says why). One of another user, on a Unix socket, is turned
- * away (EPERM). */
+/* Accepts a client; -1: none (errno has the reason). A client of another user, on a Unix socket, is refused (EPERM). */
 int ddp_accept(const ddp_listener *listener);
 
 /* Takes a port of 127.0.0.1 (0: one that is free) without listening on it. While *fd is open, the system gives the port

@@ -1,14 +1,14 @@
-/* store_meeting: who is there.
- *   idea  : whoever has been at a meeting is a member for as long as its connection lasts; the kernel ends that with its
- *           process. A meeting is held when all members have asked for it, whom others may join, and enough are there.
- *           All get the same list of who came and what each said. So they agree on who goes on, though others may die
- *           while they ask: a member that dies is waited for no longer, and one that dies behind the meeting is on the
- *           list, and missed at the next
+/* store_meeting: decides which ranks take part in a meeting.
+ *   idea  : a rank that has been at a meeting is a member for as long as its connection lasts, which the kernel closes
+ *           when the process ends. A meeting is held when all members have asked for it, with any others that ask, and
+ *           there are enough of them. All get the same list of ranks and their reports. So they agree on the ranks that
+ *           continue, even if some die meanwhile: a meeting does not wait for a dead member, and one that dies after
+ *           the meeting is on the list, and missing at the next
  *   order : the list is by rank
- *   fails : a member that does not come though it lives (it is stopped) is waited for until another member's patience is
- *           over; then its connection is closed, and the meeting is held without it. Whoever is no member has to wait for
- *           the members, however long they take: when its patience is over, it hears that too few came. So does a member
- *           if there are not enough */
+ *   fails : a live member that does not ask (it is stopped) is waited for until another member's timeout; then its
+ *           connection is closed, and the meeting is held without it. A rank that is not a member waits for the
+ *           members, however long they take: at its timeout it gets the reply that too few came. So does a member if
+ *           there are not enough */
 #include "ddp_procs/launch/store_meeting.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ bool ddp_meeting_is_due(const ddp_service *service) {
     return service->meetings.waiting > 0 || service->meetings.present < service->meetings.met;
 }
 
-/* The list, in a reply's value; how many bytes. */
+/* Writes the list into a reply's value; returns its bytes. */
 static size_t write_list(unsigned char *value, int64_t number, ddp_session *const *sessions, int count) {
     size_t used = 8;
     ddp_i64_write(value, number);
@@ -48,7 +48,7 @@ static size_t write_list(unsigned char *value, int64_t number, ddp_session *cons
             ddp_i64_write(value + used, rank);
             memcpy(value + used + 8, sessions[i]->said, DDP_SAID_NBYTES);
             used += 8 + DDP_SAID_NBYTES;
-            break; /* where clients have no numbers, all are rank 0 */
+            break; /* if clients have no numbers, all are rank 0 */
         }
     }
     return used;
@@ -67,7 +67,7 @@ double ddp_meeting_until_us(ddp_session *const *sessions, int count) {
     return until_us;
 }
 
-/* Of those who wait the most that one wants to come. */
+/* The largest number of ranks that a waiting client requires. */
 static int find_least(ddp_session *const *sessions, int count) {
     int least = 0;
     for (int i = 0; i < count; i++)

@@ -1,17 +1,17 @@
-/* Meetings at the store: which clients are there now, agreed on by all of them. The server's side; clients call
- * ddp_store_meet (store.h). Used by the server's thread. */
+/* Meetings at the store: all present clients agree on the list of them. The server's side; clients call ddp_store_meet
+ * (store.h). Used by the server's thread. */
 #ifndef DDP_LAUNCH_STORE_MEETING_H
 #define DDP_LAUNCH_STORE_MEETING_H
 
 #include "ddp_procs/launch/store_service.h"
 
-/* A request to meet has come in whole. False: it is none. */
+/* Call when a request for a meeting is complete. False: not such a request. */
 bool ddp_meeting_enter(ddp_service *service, ddp_session *c);
 
-/* A client goes, wherever it is. */
+/* Call when a client leaves, in any state. */
 void ddp_meeting_leave(ddp_service *service, const ddp_session *c);
 
-/* Whether the members have a reason to meet: one of them has gone, or somebody waits. */
+/* Whether a meeting is due: a member has left, or a client waits for one. */
 bool ddp_meeting_is_due(const ddp_service *service);
 
 typedef enum ddp_verdict_of_meeting {
@@ -25,7 +25,7 @@ typedef enum ddp_verdict_of_meeting {
 ddp_verdict_of_meeting ddp_meeting_judge(ddp_service *service, ddp_session *const *sessions, int count, double now_us,
                                          unsigned char value[DDP_MEETING_NBYTES], size_t *nbytes);
 
-/* When somebody's patience is over; INFINITY: nobody waits. */
+/* The earliest deadline of a waiting client; INFINITY: no client waits. */
 double ddp_meeting_until_us(ddp_session *const *sessions, int count);
 
 /* One who waited is answered; `held`: it is a member now. */

@@ -23,7 +23,7 @@ typedef struct ddp_store_pass {
 /* The pass of this rank (ddp_store_open). LS_ERR_INVALID: the environment's LS_JOB_TOKEN is too long. */
 ls_status ddp_store_pass_of_rank(ddp_store_pass *pass, const ddp_rank *self);
 
-/* A new job's: a token that nobody can foresee. */
+/* Makes the pass of a new job, with an unpredictable token. */
 ls_status ddp_store_pass_make(ddp_store_pass *pass, const char *job, int world_size);
 
 /* LS_ERR_USAGE, reported, where the store can be reached from other machines and the pass has no token. */

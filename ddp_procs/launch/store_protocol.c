@@ -40,7 +40,7 @@ void ddp_hello_write(unsigned char bytes[DDP_HELLO_NBYTES], const ddp_hello *hel
     memcpy(bytes + TOKEN_AT, hello->pass.token, strlen(hello->pass.token));
 }
 
-/* Of the token nothing is looked at here but its last byte: comparing it is left to who does that in constant time. */
+/* Only the last byte of the token is checked here: store_admit compares it, in constant time. */
 bool ddp_hello_read(ddp_hello *hello, const unsigned char bytes[DDP_HELLO_NBYTES]) {
     uint64_t world_size = read_number(bytes + 4, 4), rank = read_number(bytes + 8, 4);
     if (read_number(bytes, 4) != hello_magic || read_number(bytes + 12, 4) != 0) return false;

@@ -1,4 +1,4 @@
-/* What the store's clients and server say to each other; the files of the store use it, nobody else.
+/* The protocol between the store's clients and server. Private to the files of the store.
  *
  *     hello    magic u32 | world_size u32 | rank u32 | 4 bytes 0 | client 32 bytes | job 128 bytes | token 128 bytes
  *     request  magic u32 | operation u8 | 3 bytes 0 | key_nbytes u32 | 4 bytes 0 | value_nbytes u64 | 8 bytes 0 |

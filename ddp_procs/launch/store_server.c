@@ -1,14 +1,14 @@
 /* store_server: one thread that serves the store to all clients.
- *   idea  : a poll loop over non-blocking sockets; store_session.c takes each client as far as it goes without
- *           blocking, so a slow one delays no other.
+ *   idea  : a poll loop over non-blocking sockets; store_session.c advances each client as far as possible without
+ *           blocking, so a slow client does not delay others.
  *   doors : a client that has not shown a valid pass is a stranger. There is room for STRANGERS_MAX of them, for
- *           STRANGER_US each, and the oldest makes room for the next; they take none of the clients' places. A hello
- *           that has come with its connection is read when the connection is accepted, before other strangers can push
- *           it out.
+ *           STRANGER_US each, and the oldest is dropped for the next; they do not use the clients' places. A hello that
+ *           arrives with its connection is read when the connection is accepted, before another stranger can displace
+ *           it.
  *   order : requests take effect one at a time, in the order in which their last byte arrives.
- *   cost  : a few system calls per request; a new value checks every client once for one that waits for it.
- *   fails : a client that sends nonsense, or does not complete a request within the server's patience, is dropped
- *           together with what it had sent so far. The others go on. */
+ *   cost  : a few system calls per request; each new value checks all clients for waiters.
+ *   fails : a client that sends an invalid request, or does not complete one within the server's timeout, is dropped
+ *           with the bytes that it had sent. The others continue. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
@@ -29,7 +29,7 @@
 #include "ddp_procs/launch/store_session.h"
 
 enum {
-    STRANGERS_MAX = LS_COMM_MAX_RANKS, /* all ranks may come at once */
+    STRANGERS_MAX = LS_COMM_MAX_RANKS, /* all ranks may connect at once */
     SESSIONS_MAX = DDP_CLIENTS_MAX + STRANGERS_MAX,
     BACKLOG = 512
 };
@@ -43,9 +43,9 @@ struct ddp_store_server {
     ddp_listener listener;
     int wake_fd;
     pthread_t thread;
-    /* written by any thread, read by the server's */
+    /* written by any thread, read by the server thread */
     _Atomic double stop_at_us;
-    /* the server thread's own */
+    /* private to the server thread */
     ddp_service service;
     ddp_session *sessions[SESSIONS_MAX];
     int session_count;
@@ -81,7 +81,7 @@ static void accept_client(ddp_store_server *server) {
     if (fd >= 0) {
         add_stranger(server, fd);
     } else if (errno == EMFILE || errno == ENFILE) {
-        drop_oldest_stranger(server); /* they are not to take the process's last files */
+        drop_oldest_stranger(server); /* strangers must not use up the process's files */
         server->accept_again_us = ls_now_us() + ACCEPT_PAUSE_US;
     } else if (errno != EAGAIN && errno != EINTR && errno != EPERM) {
         server->accept_again_us = ls_now_us() + ACCEPT_PAUSE_US;
@@ -128,7 +128,7 @@ static void serve_once(ddp_store_server *server) {
     if (poll(fds, 2 + (nfds_t)count, poll_timeout_ms(server)) < 0) return; /* EINTR; all signals are blocked */
     uint64_t wakes;
     if (fds[0].revents && read(server->wake_fd, &wakes, sizeof wakes) < 0) return;
-    for (int i = count - 1; i >= 0; i--) { /* downwards: dropping moves a client that is done into the gap */
+    for (int i = count - 1; i >= 0; i--) { /* downwards: drop moves the last client, already handled, into the gap */
         ddp_session *c = server->sessions[i];
         bool alive = !fds[2 + i].revents || ddp_session_advance(&server->service, c);
         if (!alive || ls_now_us() >= c->deadline_us) drop(server, i);
@@ -156,7 +156,7 @@ static void free_server(ddp_store_server *server) {
     free(server);
 }
 
-/* The thread takes no signals: they are the business of the threads that were there before. */
+/* The thread blocks all signals: they are for the process's other threads. */
 static int start_thread(ddp_store_server *server) {
     sigset_t all, before;
     sigfillset(&all);
@@ -166,7 +166,7 @@ static int start_thread(ddp_store_server *server) {
     return failure;
 }
 
-/* Zeros behind the texts, which are compared as a whole. */
+/* Fills the texts up with zeros, since whole arrays are compared. */
 static ddp_store_pass copy_pass(const ddp_store_pass *pass) {
     ddp_store_pass copy = {.world_size = pass->world_size};
     memcpy(copy.token, pass->token, strlen(pass->token));
@@ -187,7 +187,7 @@ ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port
     ls_status status = ddp_store_pass_check(pass, host, port);
     if (status != LS_OK) return status;
     ddp_store_server *server = calloc(1, sizeof *server);
-    if (!server) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store");
+    if (!server) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the store");
     server->wake_fd = -1;
     server->service.patience_us = PATIENCE_DEFAULT_US;
     server->stop_at_us = INFINITY;

@@ -46,7 +46,7 @@ typedef struct ddp_session {
     size_t done;        /* bytes of this phase that have come or gone */
     unsigned char header[DDP_HELLO_NBYTES];
     ddp_request_header request;
-    unsigned char *body; /* key and value, one behind the other */
+    unsigned char *body; /* key and value, concatenated */
     char key[DDP_STORE_KEY_MAX + 1];
     unsigned char *reply; /* header and value */
     size_t reply_nbytes;

@@ -1,6 +1,6 @@
-/* store_session: a client's way through the server: hello, judgement; then request by request.
- *   fails : a client whose bytes are no hello or no request, that leaves in the middle of one, or talks out of turn, is to
- *           be closed together with what it had sent so far. */
+/* store_session: the phases of a client in the server: hello, admission; then request by request.
+ *   fails : a client that sends an invalid hello or request, that leaves in the middle of one, or sends out of turn, is
+ *           to be closed; its incomplete request is dropped. */
 #include "ddp_procs/launch/store_session.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static bool start_number_reply(ddp_session *c, ddp_store_result result, int64_t 
 
 /* --- requests ---------------------------------------------------------------------------------------------------------- */
 
-/* Answers the request that has come in whole, or lets it wait for its key. */
+/* Answers a complete request, or lets it wait for its key. */
 static bool execute(ddp_service *service, ddp_session *c) {
     ddp_store_table *table = service->table;
     ddp_bytes value = {c->body + c->request.key_nbytes, c->request.value_nbytes};
@@ -87,7 +87,7 @@ static bool execute(ddp_service *service, ddp_session *c) {
 
 /* --- phases: each does what it can without blocking; false: drop the client -------------------------------------------- */
 
-/* One recv towards `nbytes` in total; *complete says whether they are there. */
+/* One recv, up to `nbytes` in total; *complete: all have arrived. */
 static bool receive(ddp_session *c, unsigned char *bytes, size_t nbytes, bool *complete) {
     *complete = c->done == nbytes;
     if (*complete) return true;
@@ -99,8 +99,8 @@ static bool receive(ddp_session *c, unsigned char *bytes, size_t nbytes, bool *c
     return true;
 }
 
-/* Why a client whose hello this is may not come in, or DDP_RESULT_OK. */
-static ddp_store_result judge(ddp_service *service, const ddp_hello *hello) {
+/* The reason to refuse a client with this hello, or DDP_RESULT_OK. */
+static ddp_store_result check_hello(ddp_service *service, const ddp_hello *hello) {
     if (service->admitted_count >= DDP_CLIENTS_MAX) return DDP_RESULT_FULL;
     return ddp_admit(&service->admission, hello);
 }
@@ -121,7 +121,7 @@ static bool read_hello(ddp_service *service, ddp_session *c) {
     if (!receive(c, c->header, DDP_HELLO_NBYTES, &complete)) return false;
     if (!complete) return true;
     if (!ddp_hello_read(&hello, c->header)) return false;
-    ddp_store_result why = judge(service, &hello);
+    ddp_store_result why = check_hello(service, &hello);
     if (why != DDP_RESULT_OK) return refuse(service, c, why);
     c->admitted = true;
     c->rank = hello.pass.rank;
@@ -161,7 +161,7 @@ static bool write_reply(ddp_session *c) {
     if (c->done < c->reply_nbytes) return true;
     free(c->reply);
     c->reply = NULL;
-    if (!c->admitted) return false; /* it knows now why it may not come in */
+    if (!c->admitted) return false; /* the reply with the refusal has been sent */
     c->phase = DDP_READING_HEADER;
     c->done = 0;
     c->deadline_us = INFINITY;
@@ -171,7 +171,7 @@ static bool write_reply(ddp_session *c) {
 bool ddp_session_advance(ddp_service *service, ddp_session *c) {
     bool alive = true;
     if (c->phase == DDP_WAITING || c->phase == DDP_MEETING)
-        return false; /* its socket has something to say: it left, or talks out of turn */
+        return false; /* its socket is readable: it left, or sends out of turn */
     if (c->phase == DDP_GREETING)
         alive = read_hello(service, c);
     else if (c->phase == DDP_READING_HEADER)

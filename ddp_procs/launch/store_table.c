@@ -1,7 +1,7 @@
 /* store_table: the store's content, a balanced tree of keys (the C library's tsearch): log2(keys) comparisons to find
  * one.
- *   order : operations take effect in the order of the calls; each is whole or not at all.
- *   fails : when memory is short, or the table has as much as it may; it is then as it was. */
+ *   order : operations take effect in the order of the calls; each takes effect completely or not at all.
+ *   fails : if memory runs out, or the table is at its limit; the table is then unchanged. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store_table.h"
 
@@ -91,7 +91,7 @@ ddp_store_result ddp_store_table_set(ddp_store_table *table, const char *key, dd
     return DDP_RESULT_OK;
 }
 
-/* Decimal text, an optional sign before it, nothing around it. */
+/* Decimal text with an optional sign, and no other characters. */
 static bool read_decimal(ddp_bytes value, int64_t *out) {
     char text[24], *end;
     if (value.nbytes == 0 || value.nbytes >= sizeof text) return false;

@@ -13,7 +13,7 @@ struct ls_attention_layout {
     size_t columns;       /* those channels rounded up to the widest vector */
     size_t positions;     /* rounded up to whole tiles */
     /* the parts of the workspace, in floats */
-    size_t rows_count;   /* a head's q, k, ...: 6 of these, one behind the other */
+    size_t rows_count;   /* a head's q, k, ...: 6 of these, consecutive */
     size_t block_count;  /* a tile's rows of a result: 2; then a float for each position */
     size_t scores_count; /* a tile's rows of scores: forward needs one, backward two */
 };

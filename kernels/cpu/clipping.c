@@ -1,7 +1,7 @@
 /* clipping — the factor by which the update multiplies gradients, and the next loss scale.
- *   idea  : one sum of squares (square_sum_list, in variant/elementwise.c) tells both whether all gradients are finite
- *           and what their norm is. Unscaling and clipping become one factor, which the update applies as it reads the
- *           gradients
+ *   idea  : one sum of squares (square_sum_list, in variant/elementwise.c) shows both whether all gradients are finite
+ *           and their norm. Unscaling and clipping are combined into one factor, which the update applies as it reads
+ *           the gradients
  *   cost  : a few numbers; the gradients are not touched
  *   fails : without a scaler nothing is skipped; with clipping, a NaN norm makes every gradient NaN, as in PyTorch */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* conv2d_layout — sizes of one image's operands; see kernels/cpu/variant/conv2d.c for what they hold. */
+/* conv2d_layout — sizes of one image's operands, which kernels/cpu/variant/conv2d.c describes. */
 #include "kernels/cpu/conv2d_layout.h"
 
 #include "kernels/cpu/cpu.h"

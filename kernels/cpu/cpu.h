@@ -11,15 +11,15 @@
 const struct ls_kernels *ls_cpu_kernels(void);
 
 /* LS_ERR_USAGE if LS_CPU_ISA names no build that runs here; LS_ERR_NO_MEMORY as ls_cpu_gemm_prepare, which it calls.
- * For programs, when they start. (Without this call the best
- * build is used, after a warning.) */
+ * For programs, when they start. (Without this call the best build is used, after a warning.) */
 ls_status ls_cpu_kernels_check(void);
 
-/* What is not in variant/, beside statistics.h: matrix products, by oneDNN, and what works on a handful of numbers. */
+/* Operations that are not in variant/ (nor in statistics.h): matrix multiplies, by oneDNN, and operations on a handful
+ * of numbers. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 
-/* Under a limit on address space (ulimit -v): lets oneDNN generate its code now, while no other thread takes memory, for
- * it crashes where that fails. Otherwise nothing. LS_ERR_NO_MEMORY. Before the first thread that multiplies. */
+/* Under a limit on address space (ulimit -v): lets oneDNN generate its code now, while no other thread allocates
+ * memory, since oneDNN crashes if that fails. Else a no-op. LS_ERR_NO_MEMORY. Call before the first multiply. */
 ls_status ls_cpu_gemm_prepare(void);
 ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a);
 ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a);

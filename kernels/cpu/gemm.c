@@ -1,10 +1,10 @@
 /* gemm — c = op(a) op(b) + beta c by oneDNN's sgemm, on the calling thread (ls_device_bind_thread limits it to one).
- *   halves: c is cut into tiles. A tile's rows of op(a) and columns of op(b) are widened to fp32 in the workspace, over
- *           the whole of k, and multiplied there. If c is a half type, the tile is rounded into it; if c is fp32, the
- *           product is written straight to c. (oneDNN's own products of halves need instructions that few processors
+ *   half  : c is cut into tiles. A tile's rows of op(a) and columns of op(b) are widened to fp32 in the workspace, over
+ *           the whole of k, and multiplied there. If c is fp16 or bf16, the tile is rounded into it; if c is fp32, the
+ *           product is written directly to c. (oneDNN's own half-precision GEMMs need instructions that few processors
  *           have, and their rounding depends on the processor.)
- *   cost  : 2 m n k flops. op(b) of halves is widened once, op(a) once for every TILE_COLUMNS columns; the workspace
- *           takes (TILE_ROWS + TILE_COLUMNS) k + TILE_ROWS TILE_COLUMNS floats, however large m and n are
+ *   cost  : 2 m n k flops. In half precision op(b) is widened once, op(a) once for every TILE_COLUMNS columns; the
+ *           workspace takes (TILE_ROWS + TILE_COLUMNS) k + TILE_ROWS TILE_COLUMNS floats, independent of m and n
  *   order : oneDNN's; it is the same at every call of the same shape on the same processor
  *   fails : LS_ERR_INVALID if oneDNN refuses the shape */
 #include <oneapi/dnnl/dnnl.h>
@@ -19,7 +19,7 @@ enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
-/* A matrix as it is stored, its lines `stride` floats apart. */
+/* A matrix as it is stored, with rows `stride` floats apart. */
 struct operand {
     const float *values;
     bool transposed;
@@ -43,8 +43,9 @@ static ls_status multiply(size_t m, size_t n, size_t k, struct operand a, struct
     if (status == dnnl_success) return LS_OK;
     if (status == dnnl_out_of_memory)
         return ls_fail(LS_ERR_NO_MEMORY,
-                       "no memory for a matrix product of %zu x %zu x %zu: use a smaller model or batch", m, n, k);
-    return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix product of %zu x %zu x %zu (status %d)", m, n, k,
+                       "cannot allocate memory for a matrix multiply of %zu x %zu x %zu: use a smaller model or batch",
+                       m, n, k);
+    return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix multiply of %zu x %zu x %zu (status %d)", m, n, k,
                    (int)status);
 }
 
@@ -53,7 +54,7 @@ ls_status ls_cpu_gemm_prepare(void) {
     static float a[LARGE * LARGE], b[LARGE * LARGE], c[LARGE * LARGE];
     if (ls_address_space_left() == SIZE_MAX) return LS_OK;
     ls_status status = check_room();
-    for (int i = 0; status == LS_OK && i < 32; i++) { /* each bit a choice */
+    for (int i = 0; status == LS_OK && i < 32; i++) { /* each bit selects one option */
         size_t m = i & 1 ? LARGE : SMALL, n = i & 2 ? LARGE : SMALL;
         struct operand left = {a, (i & 4) != 0, LARGE}, right = {b, (i & 8) != 0, LARGE};
         status = multiply(m, n, LARGE, left, right, i & 16 ? 1 : 0, c, LARGE);
@@ -61,7 +62,7 @@ ls_status ls_cpu_gemm_prepare(void) {
     return status;
 }
 
-/* --- halves ------------------------------------------------------------------------------------------------------ */
+/* --- half precision ----------------------------------------------------------------------------------------------- */
 
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k) {
     if (dtype == LS_FP32) return 0;
@@ -69,7 +70,7 @@ size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k
     return ((rows + columns) * k + rows * columns) * sizeof(float);
 }
 
-/* Lines of a matrix, `stride` elements apart. */
+/* Rows of a stored matrix, `stride` elements apart. */
 struct lines {
     ls_dtype dtype;
     void *first;
@@ -77,7 +78,7 @@ struct lines {
 };
 
 /* to = from, converted: `count` lines of `length` elements; contiguous lines are converted in one call. A cast between
- * fp32 and a half cannot fail. */
+ * fp32 and fp16 or bf16 cannot fail. */
 static void convert(struct lines to, struct lines from, size_t count, size_t length) {
     if (to.stride == length && from.stride == length) length *= count, count = 1;
     size_t to_nbytes = to.stride * ls_dtype_nbytes(to.dtype), from_nbytes = from.stride * ls_dtype_nbytes(from.dtype);
@@ -87,8 +88,8 @@ static void convert(struct lines to, struct lines from, size_t count, size_t len
     }
 }
 
-/* Widens `count` of `vectors` vectors of k elements, from number `first` on: rows of op(a) or columns of op(b). With
- * `dense`, each vector is contiguous; without, element i of all vectors lies together. The copy keeps that layout;
+/* Widens `count` of `vectors` vectors of k elements, from number `first` on: rows of op(a) or columns of op(b). If
+ * `dense`, each vector is contiguous; otherwise the i-th elements of all vectors are. The copy keeps that layout;
  * returns its stride. */
 static size_t widen(ls_dtype dtype, const void *x, bool dense, size_t vectors, size_t k, size_t first, size_t count,
                     float *to) {
@@ -136,19 +137,20 @@ static ls_status multiply_halves(const struct ls_gemm_arguments *g) {
 
 static ls_status check_types(const struct ls_gemm_arguments *g) {
     if (g->dtype != LS_FP32 && g->dtype != LS_FP16 && g->dtype != LS_BF16) {
-        return ls_fail(LS_ERR_INVALID, "there are no matrix products of %s", ls_dtype_name(g->dtype));
+        return ls_fail(LS_ERR_INVALID, "matrix multiplies of %s do not exist; expected fp32, fp16 or bf16",
+                       ls_dtype_name(g->dtype));
     }
     if (g->c_dtype != LS_FP32 && g->c_dtype != g->dtype) {
-        return ls_fail(LS_ERR_INVALID, "a matrix product of %s has no result in %s", ls_dtype_name(g->dtype),
+        return ls_fail(LS_ERR_INVALID, "a matrix multiply of %s cannot have a result in %s", ls_dtype_name(g->dtype),
                        ls_dtype_name(g->c_dtype));
     }
     if (g->beta != 0 && g->c_dtype != LS_FP32) {
-        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+        return ls_fail(LS_ERR_INVALID, "gemm adds only to fp32, not to %s", ls_dtype_name(g->c_dtype));
     }
     return LS_OK;
 }
 
-/* c = beta c: the product for k = 0, which oneDNN does not take. */
+/* c = beta c: the product for k = 0, which oneDNN does not support. */
 static void scale_result(const struct ls_gemm_arguments *g) {
     if (g->beta == 0) memset(g->c, 0, g->m * g->n * ls_dtype_nbytes(g->c_dtype));
     for (size_t i = 0; g->beta != 0 && i < g->m * g->n; i++) ((float *)g->c)[i] *= g->beta;

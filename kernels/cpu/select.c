@@ -1,4 +1,4 @@
-/* select — which build of the variant kernels runs on this processor. */
+/* select — selects the build of the variant kernels for this processor. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #if defined(__x86_64__)
 extern const struct ls_kernels ls_cpu_kernels_v2, ls_cpu_kernels_v3, ls_cpu_kernels_v4;
 
-/* The conversions of fp16, which not every compiler's __builtin_cpu_supports knows. */
+/* fp16 conversions, which not every compiler's __builtin_cpu_supports knows. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
@@ -53,7 +53,7 @@ static const struct ls_kernels *choose(void) {
     const char *wanted = getenv("LS_CPU_ISA");
     const size_t count = sizeof builds / sizeof *builds;
     const struct ls_kernels *best = builds[count - 1].kernels;
-    for (size_t i = count; i-- > 0;) { /* the best comes last */
+    for (size_t i = count; i-- > 0;) { /* the best is last */
         if (!builds[i].runs_here()) continue;
         best = builds[i].kernels;
         if (wanted && strcmp(wanted, builds[i].kernels->name) == 0) return builds[i].kernels;
@@ -73,7 +73,7 @@ ls_status ls_cpu_kernels_check(void) {
                                    builds[i].kernels->name);
     }
     if (!wanted) return ls_cpu_gemm_prepare();
-    return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; on this processor it takes one of %s", wanted, known);
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; this processor takes one of %s", wanted, known);
 }
 
 const struct ls_kernels *ls_cpu_kernels(void) {

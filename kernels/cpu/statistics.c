@@ -1,7 +1,7 @@
-/* statistics — those of two sets become those of their union.
- *   idea  : two variances do not tell how far their means lie apart; the term with (mean' - mean)^2 does
+/* statistics — merges mean and variance of two sets into those of their union.
+ *   idea  : two variances do not include the distance of the means; the term with (mean' - mean)^2 adds it
  *   cost  : two divisions of doubles, for each plane of a batch and each rank of a group
- *   order : in double, in the order of the calls. It is compiled once, for no instruction set in particular */
+ *   order : in double, in the order of the calls. Compiled once, without instruction set extensions */
 #include "kernels/cpu/statistics.h"
 
 void ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more) {

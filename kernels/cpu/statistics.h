@@ -1,10 +1,10 @@
-/* Count, mean and M2 (the sum of squared deviations from the mean) of a set of values: what batch norm must know of it,
- * and what tells two sets' statistics together without their values. Host memory; any thread. */
+/* Count, mean and M2 (the sum of squared deviations from the mean) of a set of values. Batch norm needs them, and those
+ * of two sets can be merged without the values. Host memory; any thread. */
 #ifndef LS_KERNELS_CPU_STATISTICS_H
 #define LS_KERNELS_CPU_STATISTICS_H
 
 struct ls_statistics {
-    double count, mean, m2; /* of no values: 0 0 0 */
+    double count, mean, m2; /* of an empty set: 0 0 0 */
 };
 
 /* `total` becomes the statistics of both sets together. Either may be empty. Chan's formula:

@@ -1,12 +1,12 @@
 /* attention — causal attention, fast rung: scores in memory. (Tiled: attention_tiled.cu.)
- *   idea   : products of all sequences' matrices of one head in one call of cuBLAS, which reads and writes heads where
- *            they lie in qkv, y and dqkv. Scores, and their gradients, are whole squares of floats. Between the products
- *            a warp for each row makes p of scores, or ds of gradients
+ *   idea   : one call of cuBLAS multiplies all sequences' matrices of one head; it reads and writes the heads in place,
+ *            in qkv, y and dqkv. Scores, and their gradients, are whole squares of floats. Between the products a warp
+ *            for each row computes p from scores, or ds from gradients
  *   launch : a product for each head and matrix, and one kernel
  *   cost   : flops of the formula, twice, since the upper triangles are computed, too. Bytes: forward writes and reads
  *            scores and p, backward dp, ds and p
- *   halves : scores and dp are floats. ds takes their place: a row's halves lie where its floats began
- *   order  : products as cuBLAS takes them. A row's sums: each lane's every 32nd position or channel, ascending, then the
+ *   half   : scores and dp are floats. ds replaces them in place: a row's 16-bit values begin where its floats began
+ *   order  : products in cuBLAS's order. A row's sums: each lane's every 32nd position or channel, ascending, then the
  *            butterfly of launch.cuh */
 #include "kernels/cuda/attention.cuh"
 
@@ -28,7 +28,7 @@ struct Row {
     }
 };
 
-/* p may lie where the scores do: floats, or none of them. */
+/* p may be `scores` if T is float; otherwise they must not overlap. */
 template <class T> __global__ void softmax(Attention a, const float *scores, T *p) {
     const Row r(a);
     const unsigned lane = threadIdx.x % WARP;
@@ -43,7 +43,7 @@ template <class T> __global__ void softmax(Attention a, const float *scores, T *
         p[u] = from_float<T>(u <= r.t ? ls_exp_float(a.scale * scores[u] - largest) * factor : 0);
 }
 
-/* A row's ds where its dp is. What a warp writes has been read: ds is not wider than dp. */
+/* Replaces a row's dp by ds in place. A warp overwrites only what it has read: ds is not wider than dp. */
 template <class T> __global__ void score_gradients(Attention a, float *gradients, const T *p, const T *dy, const T *y) {
     const Row r(a);
     const unsigned lane = threadIdx.x % WARP;
@@ -65,8 +65,8 @@ template <class T> __global__ void score_gradients(Attention a, float *gradients
 
 /* --- products ------------------------------------------------------------------------------------------------------ */
 
-/* A matrix of each head and sequence: rows of an array like y (parts 1) or qkv (part 0, 1, 2 of 3); or scores, of rows
- * that are `parts` x context elements apart. */
+/* A matrix of each head and sequence: rows of an array like y (parts 1) or qkv (part 0, 1, 2 of 3); or scores, with
+ * rows `parts` x context elements apart. */
 struct Operand {
     const void *array;
     ls_dtype dtype;
@@ -83,7 +83,7 @@ size_t row_of(const Attention &a, const Operand &x) { return x.parts * (x.scores
 
 size_t stride_of(const Attention &a, const Operand &x) { return row_of(a, x) * a.context * (x.scores ? a.heads : 1); }
 
-/* to = left right, of every head and sequence */
+/* to = left right, for every head and sequence */
 ls_status multiply(const ls_cuda_lane *lane, const char *op, const Attention &a, const Operand &left,
                    const Operand &right, const Operand &to) {
     ls_status status = LS_OK;

@@ -1,4 +1,4 @@
-/* What the rungs of attention share. C++ only. */
+/* Shared by both rungs of attention. C++ only. */
 #ifndef LS_KERNELS_CUDA_ATTENTION_CUH
 #define LS_KERNELS_CUDA_ATTENTION_CUH
 
@@ -13,7 +13,7 @@ struct Attention {
     float scale;                               /* 1 / sqrt(d) */
     bool tiled;
 
-    /* Where head h begins in position t of sequence b, in an array of `parts` x channels a position. */
+    /* The offset of head h in position t of sequence b, in an array of `parts` x channels a position. */
     __host__ __device__ size_t place(size_t b, size_t h, size_t t, size_t part, size_t parts) const {
         return ((b * context + t) * parts + part) * channels + h * d;
     }

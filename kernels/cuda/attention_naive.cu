@@ -1,7 +1,7 @@
 /* attention_naive — causal attention, naive rung: kernels.h's formulas, element by element.
  *   launch : forward: a thread for each row of scores, which it normalises; then a thread for each element of y.
- *            Backward: a thread for each element of dqkv. A thread computes each score that it needs and finds in no memory
- *   cost   : forward: of y's elements each, context d flops (tiled); backward: three times that and more
+ *            Backward: a thread for each element of dqkv. A thread recomputes each score that is not in memory
+ *   cost   : forward: context d flops for each element of y (tiled); backward: three times that and more
  *   order  : channels ascending, positions ascending, fused multiply-adds */
 #include "kernels/cuda/attention.cuh"
 
@@ -21,7 +21,7 @@ template <class T> struct Forward {
     T *y;
 };
 
-/* Head h of position t of sequence b: of q, of k (part 1) or of v (part 2). */
+/* Head h of position t of sequence b, in q, in k (part 1) or in v (part 2). */
 template <class T>
 __device__ const T *head_of(const Attention &a, const T *qkv, size_t b, size_t h, size_t t, int part) {
     return qkv + ((b * a.context + t) * 3 + (size_t)part) * a.channels + h * a.d;
@@ -88,7 +88,7 @@ template <class T> __device__ const T *row_of(const Attention &a, const T *y, co
     return y + (r.b * a.context + r.t) * a.channels + r.h * a.d;
 }
 
-/* ds[t,u], as it is an operand of products. */
+/* ds[t,u], as an operand of products. */
 template <class T> __device__ float score_gradient(const Backward<T> &g, const Row &r, size_t u) {
     const Attention &a = g.a;
     const T *dy = row_of(a, g.dy, r);

@@ -1,21 +1,21 @@
 /* attention_tiled — causal attention, fast rung, tile by tile: no score is written to memory.
- *   terms  : a tile is SIZE positions. A block owns one tile of a head, and takes the others that it meets one after the
- *            other, through shared memory, as floats
- *   idea   : forward: the block owns rows of q. Of each row it keeps the largest score and the sum of exponentials so far;
- *            when the largest grows, what has been summed is multiplied by exp(old - new). `saved` is the logarithm of the
- *            sum. Backward: with that, p is computed from scores again, tile by tile: by one kernel whose blocks own rows of
- *            q and dy, for dq, and by the same one with blocks that own rows of k and v, for dk and dv. So nothing is
- *            added by two blocks, at the price of computing scores twice
- *   launch : forward 1 kernel, backward 3 (the first one for dy y of each row); blocks of 64 threads, 8 x 8. A thread has
- *            SIZE / 8 x SIZE / 8 scores, and of as many rows of the result D / 8 channels, in registers. Tiles above the
- *            diagonal are not met; blocks that meet many others come first
- *   cost   : flops of the formula, backward 7/4 of them, by fused multiply-adds of floats. Bytes: each tile of k and v is
- *            read once for each tile of q that meets it, mostly from the L2 cache
- *   halves : widened on their way into shared memory; only results are rounded. No tensor cores
- *   shared : at most 43.3 KB, so that every chip can: D (the channels of a head, rounded up to 32, 64 or 128) of 128 has
- *            tiles of 16 positions, otherwise of 32
+ *   terms  : a tile is SIZE positions. A block owns one tile of a head, and reads the tiles that it is multiplied with
+ *            one after another, through shared memory, as floats
+ *   idea   : forward: the block owns rows of q. For each row it keeps the largest score and the sum of exponentials so
+ *            far; when the largest grows, the sums so far are multiplied by exp(old - new). `saved` is the logarithm of
+ *            the sum. Backward: with that, p is recomputed from scores, tile by tile: by one kernel whose blocks own
+ *            rows of q and dy, for dq, and by the same one with blocks that own rows of k and v, for dk and dv. So no
+ *            two blocks add to the same element, at the price of computing scores twice
+ *   launch : forward 1 kernel, backward 3 (the first one for dy y of each row); blocks of 64 threads, 8 x 8. A thread
+ *            has SIZE / 8 x SIZE / 8 scores, and D / 8 channels of as many rows of the result, in registers. Tiles
+ *            above the diagonal are skipped; blocks with the most tiles come first
+ *   cost   : flops of the formula, backward 7/4 of them, by fused multiply-adds of floats. Bytes: each tile of k and v
+ *            is read once for each tile of q that it is multiplied with, mostly from the L2 cache
+ *   half   : widened when loaded into shared memory; only results are rounded. No tensor cores
+ *   shared : at most 43.3 KB, which every chip has: with D (the channels of a head, rounded up to 32, 64 or 128) = 128
+ *            tiles have 16 positions, otherwise 32
  *   order  : channels ascending; positions of a result ascending, fused multiply-adds; a row's sum of exponentials by
- *            lanes (of 8), then the butterfly, tile after tile. Nothing depends on other heads and sequences */
+ *            lanes (of 8), then the butterfly, tile after tile. No result depends on other heads and sequences */
 #include "kernels/cuda/attention.cuh"
 
 using namespace ls_cuda;
@@ -24,15 +24,15 @@ namespace {
 
 constexpr unsigned SIDE = 8; /* threads of a block: SIDE x SIDE */
 
-/* D: channels in shared memory, zeros from the head's on. */
+/* D: channels in shared memory; those beyond the head's are zeros. */
 template <int D> struct Tile {
     static constexpr int SIZE = D > 64 ? 16 : 32, EACH = SIZE / (int)SIDE;
-    static constexpr int APART = D + 4; /* rows lie so that 8 of them, by fours, are in 32 different banks */
+    static constexpr int APART = D + 4; /* places 8 rows, by fours, in 32 different banks */
     static constexpr int QUADS = D / 4 / (int)SIDE;
 
     float at[SIZE][APART];
 
-    /* Rows from position `first` on. Every thread of the block calls. */
+    /* Loads rows from position `first` on. Every thread of the block calls. */
     template <class T>
     __device__ void load(const Attention &a, const T *array, size_t b, size_t h, size_t first, size_t part,
                          size_t parts) {
@@ -107,7 +107,7 @@ struct Block {
         b = blockIdx.x / tiles / a.heads;
     }
 
-    /* Of the row of scores of position t. */
+    /* The index of the row of scores of position t. */
     __device__ size_t row(const Attention &a, size_t t) const { return (b * a.heads + h) * a.context + t; }
 };
 
@@ -126,7 +126,7 @@ __device__ void store_result(const Attention &a, const Block &block, const Resul
 
 /* --- forward -------------------------------------------------------------------------------------------------------- */
 
-/* Of a row's SIDE threads, which lie next to each other in a warp. */
+/* The sum over a row's SIDE threads, which are neighbours in a warp. */
 __device__ float row_sum(float value) {
     for (int distance = (int)SIDE / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(FULL_WARP, value, distance);
@@ -139,7 +139,7 @@ __device__ float row_max(float value) {
     return value;
 }
 
-/* Row i of a thread's scores becomes exponentials; returns what was summed before must be multiplied by. */
+/* Replaces row i of a thread's scores by exponentials; returns the factor of the sums so far. */
 template <int EACH> __device__ float exponentials(float (&s)[EACH], float *largest, float *sum) {
     float now = *largest, more = 0;
     for (int j = 0; j < EACH; j++) now = fmaxf(now, s[j]);

@@ -1,9 +1,9 @@
 /* avgpool — the mean of each plane.
- *   naive  : a thread for each plane, which adds its elements one after the other; backward a thread for each element
+ *   naive  : a thread for each plane, which adds its elements one after another; backward a thread for each element
  *   fast   : forward a warp for each plane, so that a warp reads neighbouring elements; backward is the naive rung's
  *   bytes  : each element is read or written once
- *   order  : naive: ascending, the bits of kernels/cpu. fast: each lane adds every 32nd element, then a butterfly over the
- *            lanes (warp_sum) */
+ *   order  : naive: ascending, the bits of kernels/cpu. fast: each lane adds every 32nd element, then a butterfly over
+ *            the lanes (warp_sum) */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;

@@ -1,14 +1,14 @@
 /* batchnorm — batch normalisation, fast rung: several blocks for each channel, and few passes over memory.
- *   terms  : slice = the values of a channel, in the order (n, place in the plane), that one block visits; about 2048
- *            of them, more where there would be too many slices. Slices follow from the shape alone, so the bits do not
+ *   terms  : slice = the values of a channel, in the order (n, index in the plane), that one block visits; about 2048
+ *            of them, more if there would be too many slices. Slices depend on the shape alone, so the bits do not
  *            depend on the GPU
  *   idea   : a sum over the batch needs all slices, and blocks cannot wait for each other; so it takes two launches.
- *            The first leaves each slice's statistics (or sums) in scratch memory. In the second, every block adds up
+ *            The first stores each slice's statistics (or sums) in scratch memory. In the second, every block adds up
  *            its channel's slices itself, at most 512 of them and from the cache, which saves a third launch
  *   types  : x, y and their gradients are elements of the shape's type, widened as they are read and rounded once as
  *            they are written; all arithmetic is the same for all types
  *   launch : channels x slices blocks of 256 threads: 400 for 16 channels of 64 images of 28x28. A thread takes four
- *            neighbouring values at a time where planes are multiples of four (in one read if the arrays are aligned),
+ *            neighbouring values at a time if planes are multiples of four (in one read if the arrays are aligned),
  *            and steps from plane to plane by addition: one division a thread
  *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit. The
  *            second read comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which memory
@@ -63,7 +63,7 @@ __global__ void slice_statistics(ls_batchnorm_shape s, Slices slices, const T *x
     if (threadIdx.x == 0) spreads[blockIdx.x] = {total.mean, total.m2};
 }
 
-/* Of a whole channel, from its slices; a whole warp calls. */
+/* The statistics of a whole channel, from its slices; a whole warp calls. */
 __device__ Statistics merged(const ls_batchnorm_shape &s, const Slices &slices, const Spread *spreads, int channel) {
     const Spread *of = spreads + (size_t)channel * slices.count;
     size_t all = values_of(s), lane = threadIdx.x % WARP;
@@ -169,7 +169,7 @@ __global__ void slice_sums(ls_batchnorm_shape s, Slices slices, Sums *partial, c
     if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
-/* Of a whole channel, from its slices; a whole warp calls. */
+/* The sums of a whole channel, from its slices; a whole warp calls. */
 __device__ Sums added(const Slices &slices, const Sums *partial, int channel) {
     const Sums *of = partial + (size_t)channel * slices.count;
     Sums total = {};
@@ -237,23 +237,23 @@ __global__ void input_gradient_kernel(ls_batchnorm_shape s, Slices slices, T *dx
 
 /* --- launching ---------------------------------------------------------------------------------------------------- */
 
-/* Whether threads take four values at a time: if planes are multiples of four, no four values lie in two planes. */
+/* Whether threads take four values at a time: if planes are multiples of four, no four values cross a plane's end. */
 bool in_fours(const ls_batchnorm_shape &s) { return s.plane % 4 == 0; }
 
-/* Room for 16 bytes of each slice in the lane's scratch memory. */
+/* Checks that the lane's scratch memory has 16 bytes for each slice. */
 ls_status expect_room(const char *op, const ls_batchnorm_shape &s, const Slices &slices) {
     static_assert(sizeof(Spread) == 16 && sizeof(Sums) == 16, "as counted here");
     size_t most = LS_CUDA_SCRATCH_NBYTES / 16;
     if ((size_t)s.channels * slices.count <= most) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED, "%s of %d channels: a GPU's scratch memory has room for %zu", op, s.channels,
-                   most);
+    return ls_fail(LS_ERR_UNSUPPORTED, "%s of %d channels does not fit a GPU's scratch memory, which has room for %zu",
+                   op, s.channels, most);
 }
 
 unsigned warps_in_blocks(const ls_batchnorm_shape &s) {
     return (unsigned)divide_up(s.channels > 0 ? (size_t)s.channels : 1, THREADS / WARP);
 }
 
-/* The first launch of the operations that need statistics; they are left in *spreads. */
+/* The first launch of the operations that need statistics, which it stores in *spreads. */
 template <class T>
 ls_status launch_statistics(const ls_cuda_lane *lane, const char *op, const ls_batchnorm_shape &s, const Slices &slices,
                             const void *x, Spread **spreads) {
@@ -264,7 +264,7 @@ ls_status launch_statistics(const ls_cuda_lane *lane, const char *op, const ls_b
     return launch(lane, op, dim3(blocks_of(s, slices)), THREADS, kernel, s, slices, x, *spreads);
 }
 
-/* The same for those that need sums of gradients. */
+/* The same for operations that need sums of gradients. */
 template <class T>
 ls_status launch_sums(const ls_cuda_lane *lane, const char *op, const ls_batchnorm_shape &s, const Slices &slices,
                       const void *dy, const void *x, Parameters parameters, Sums **partial) {

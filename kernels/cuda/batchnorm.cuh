@@ -1,4 +1,4 @@
-/* What both rungs of batch normalisation share: the arithmetic of one channel. From the same statistics or sums, it
+/* Shared by both rungs of batch normalisation: the arithmetic of one channel. From the same statistics or sums, it
  * gives the bits of kernels/cpu/variant/batchnorm.c. C++ only. */
 #ifndef LS_KERNELS_CUDA_BATCHNORM_CUH
 #define LS_KERNELS_CUDA_BATCHNORM_CUH
@@ -7,7 +7,7 @@
 
 namespace ls_cuda {
 
-/* Of the values of a channel, or of some of them. */
+/* Statistics of the values of a channel, or of some of them. */
 struct Statistics {
     double count, mean, m2; /* m2 = sum of squared deviations from the mean */
 };
@@ -20,7 +20,7 @@ __device__ inline void merge(Statistics *total, Statistics more) {
     total->count = sum;
 }
 
-/* What the forward pass stores for each channel. */
+/* The values that the forward pass stores for each channel. */
 struct Kept {
     float *mean, *invstd, *running_mean, *running_var;
 };
@@ -91,7 +91,7 @@ __device__ inline void store_sums(const Sums &sums, bool accumulate, float *dgam
     *dgamma = (accumulate ? *dgamma : 0) + (float)sums.dy_xhat;
 }
 
-/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), gathered into scale dy + x p + q */
+/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), rearranged as scale dy + x p + q */
 struct Slope {
     float p, q;
 };
@@ -105,11 +105,11 @@ __device__ inline float input_gradient(const Channel &ch, Slope slope, float dy,
     return fmaf(ch.scale, masked(ch, dy, x), fmaf(x, slope.p, slope.q));
 }
 
-/* Place of a channel's first value, and how far it is from plane to plane of the channel. */
+/* The index of a channel's first value, and the distance between planes of a channel. */
 __device__ inline size_t channel_begin(const ls_batchnorm_shape &s, int c) { return (size_t)c * (size_t)s.plane; }
 __host__ __device__ inline size_t image_of(const ls_batchnorm_shape &s) { return (size_t)s.plane * (size_t)s.channels; }
 
-/* Values of one channel. */
+/* Number of values of one channel. */
 __host__ __device__ inline size_t values_of(const ls_batchnorm_shape &s) { return (size_t)s.batch * (size_t)s.plane; }
 
 inline ls_status expect_spread(double count) {

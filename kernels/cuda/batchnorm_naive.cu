@@ -1,9 +1,9 @@
-/* batchnorm_naive — batch normalisation, naive rung: a thread for each channel, which walks through the channel's
- * values as the formula says; a thread for each value where an operation needs no sums. batchnorm.cu is the rung that
- * training uses.
- *   sums   : in double, n ascending, then the place in the plane
- *   launch : ceil(channels / 256) blocks, however large the batch: 16 channels keep 16 threads busy on a GPU that can
- *            run 270,000. Neighbouring threads read `plane` values apart, so each value costs a transfer of 32 bytes
+/* batchnorm_naive — batch normalisation, naive rung: a thread for each channel, which visits the channel's values in
+ * the formula's order; a thread for each value if an operation needs no sums. Training uses the other rung,
+ * batchnorm.cu.
+ *   sums   : in double, n ascending, then the index in the plane
+ *   launch : ceil(channels / 256) blocks for any batch: 16 channels keep 16 threads busy on a GPU that can run 270,000.
+ *            Neighbouring threads read `plane` values apart, so each value costs a transfer of 32 bytes
  *   bytes  : train reads x three times; backward reads x and dy twice */
 #include "kernels/cuda/batchnorm.cuh"
 
@@ -11,7 +11,7 @@ using namespace ls_cuda;
 
 namespace {
 
-/* Calls body(place) for each value of channel c. */
+/* Calls body(index) for each value of channel c. */
 template <class Body> __device__ void each_value(const ls_batchnorm_shape &s, int c, Body body) {
     for (int n = 0; n < s.batch; n++) {
         size_t plane = channel_begin(s, c) + (size_t)n * image_of(s);
@@ -131,7 +131,7 @@ __global__ void merge_channel(ls_batchnorm_shape s, Kept kept, double *count, co
     for (int r = 0; r < ranks; r++) all += statistics[(size_t)(r + 1) * (size_t)stride - 1];
     if (c == 0) *count = all;
     if (all < 2) {
-        if (c > 0 || all == 0) return; /* 0: nobody has samples, and everything stays as it is */
+        if (c > 0 || all == 0) return; /* 0: no rank has samples, and nothing changes */
         fault->value = (int64_t)all;
         fault->limit = 2;
         fault->kind = LS_CUDA_FAULT_BATCHNORM;

@@ -1,5 +1,5 @@
-/* How the fast rung of batch normalisation walks through a channel: slices for blocks, groups of values for threads.
- * batchnorm.cu says why. C++ only. */
+/* The division of a channel in the fast rung of batch normalisation: slices for blocks, groups of values for threads.
+ * batchnorm.cu has the reasons. C++ only. */
 #ifndef LS_KERNELS_CUDA_BATCHNORM_SLICES_CUH
 #define LS_KERNELS_CUDA_BATCHNORM_SLICES_CUH
 
@@ -17,7 +17,7 @@ struct Slices {
     bool aligned;   /* the operation's arrays can be accessed by fours */
 };
 
-/* `arrays`: those that are walked through, of elements of type T */
+/* `arrays`: the arrays to be visited, of elements of type T */
 template <class T, class... Voids> Slices make_slices(const ls_batchnorm_shape &s, const Voids *...arrays) {
     size_t most = MANY_BLOCKS / (s.channels > 0 ? (size_t)s.channels : 1),
            count = divide_up(values_of(s), SLICE_VALUES);
@@ -51,7 +51,7 @@ template <int N> class Walk {
         to_next_plane = image - plane;
     }
 
-    /* Moves on to the thread's next values, which begin at *at; false: they lie beyond the slice. */
+    /* Moves to the thread's next values, which begin at *at; false: the slice has no more. */
     __device__ bool next(size_t *at) {
         bool there = next_value < end;
         *at = next_at;

@@ -1,7 +1,7 @@
-/* class_loss — the three steps of a cross entropy whose classes ranks share out, each on this rank's part.
+/* class_loss — the three steps of a cross entropy whose classes are split over ranks, each on this rank's part.
  *   formula : kernels.h
  *   launch  : a warp for each row, whose threads take every 32nd class of the part. class_loss has two launches:
- *             one block adds up the rows' losses, then come the gradients. Naive: a thread for each row, and one for the sum
+ *             one block adds up the rows' losses, then the gradients. Naive: a thread for each row, and one for the sum
  *   cost    : bytes and flops of ops.def; bound by bandwidth
  *   order   : a row's sum: each thread's classes ascending, then the butterfly of launch.cuh. The loss in double: each
  *             thread's rows ascending, then the block's
@@ -14,7 +14,7 @@ namespace {
 
 __device__ float larger(float a, float b) { return b > a || isnan(b) ? b : a; }
 
-/* Over the threads of a row: a warp, or one alone. */
+/* Over the threads of a row: a warp, or a single thread. */
 template <unsigned GROUP> __device__ float group_max(float value) {
     for (unsigned distance = GROUP / 2; distance > 0; distance /= 2)
         value = larger(value, __shfl_xor_sync(FULL_WARP, value, (int)distance));

@@ -2,16 +2,16 @@
  * host.
  *   idea    : one sum of squares answers both questions before an update. For clipping, it is the square of the norm.
  *             For loss scaling, it is finite if, and only if, all gradients are: squares of floats are exact in double,
- *             and no sum of them overflows. So gradients are read once and never written: weigh_gradients leaves a
- *             factor that the update multiplies them by
+ *             and no sum of them overflows. So gradients are read once and never written: weigh_gradients stores a
+ *             factor by which the update multiplies them
  *   formula : kernels.h
  *   launch  : fast: at most PARTS blocks. Each takes every PARTS-th chunk of the list, four floats a thread at a time,
- *             and leaves a sum in scratch memory; one block more adds these up. Naive: one thread goes through all
- *             elements. The other two operations take one thread in any case
+ *             and stores a sum in scratch memory; one more block adds these up. Naive: one thread visits all elements.
+ *             The other two operations take one thread in any case
  *   cost    : 4 bytes and 2 flops an element, in double
- *   order   : a thread's elements ascending; a block's as block_sum says; the blocks' in the same manner. The number of
- *             blocks follows from the list alone, and alignment does not change the order
- *   fails   : infinities and NaNs among the gradients are no failure: they are what found_inf reports */
+ *   order   : a thread's elements ascending; a block's in the order of block_sum; the blocks' likewise. The number of
+ *             blocks depends on the list alone, and alignment does not change the order
+ *   fails   : infinities and NaNs among the gradients are not a failure: found_inf reports them */
 #include "kernels/cuda/update_list.cuh"
 
 using namespace ls_cuda;
@@ -20,7 +20,7 @@ namespace {
 
 /* --- the sum of squares ------------------------------------------------------------------------------------------- */
 
-constexpr size_t PARTS = 4096; /* some waves of blocks on any GPU */
+constexpr size_t PARTS = 4096; /* several waves of blocks on any GPU */
 static_assert(PARTS * sizeof(double) <= LS_CUDA_SCRATCH_NBYTES, "a sum of each block");
 
 __global__ void square_sum_naive(double *sum, const ls_update_tensor *tensors, size_t tensor_count) {
@@ -55,7 +55,7 @@ __global__ void add_parts(double *sum, const double *parts, size_t count) {
     if (threadIdx.x == 0) *sum = total;
 }
 
-/* --- what follows from it: one thread ---------------------------------------------------------------------------- */
+/* --- the other operations: one thread ----------------------------------------------------------------------------- */
 
 __global__ void weigh_gradients(ls_update_state *states, size_t state_count, const ls_scaler_state *scaler,
                                 const double *square_sum, float max_norm) {

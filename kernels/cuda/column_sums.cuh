@@ -2,13 +2,13 @@
  *   idea  : a block sums a tile of 32 (by fours: 128) columns over a part of the rows, 8 rows at a time, each by a warp's
  *           coalesced access. If there are several parts, their sums go to scratch memory, and a second launch adds them
  *           up
- *   body  : says what is summed; it lies in an anonymous namespace, so that its kernels belong to its file:
+ *   body  : defines the sums; it is in an anonymous namespace, so that its kernels belong to its file:
  *               static constexpr int SUMS = 1;                 sums of each column
  *               template <int N> __device__ void add(size_t row, size_t column, Floats<N> (&sum)[SUMS]) const;
  *                                                              adds the row's terms of N columns from this one on
- *   cost  : what the body reads, and the parts' sums, less than 2 % of that (two sums: 4 %)
+ *   cost  : the reads of the body, and the parts' sums, less than 2 % of that (two sums: 4 %)
  *   order : of a column: 8 sums over every 8th row of a part, ascending; these 8 in order; then the parts' sums in the
- *           same manner. Parts follow from the number of rows and columns alone */
+ *           same manner. Parts depend on the number of rows and columns alone */
 #ifndef LS_KERNELS_CUDA_COLUMN_SUMS_CUH
 #define LS_KERNELS_CUDA_COLUMN_SUMS_CUH
 
@@ -18,7 +18,7 @@ namespace ls_cuda {
 
 constexpr unsigned ROW_LANES = THREADS / WARP;
 
-/* Where the sums go. */
+/* The destination of the sums. */
 template <int SUMS> struct Columns {
     float *out[SUMS];
     size_t rows, columns;

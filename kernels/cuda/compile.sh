@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs nvcc, and fails if a kernel cannot be as fast as it was written: if registers were spilled to memory, or static shared memory exceeds
-# the 48 KiB that every chip gives a block. Prints a line for each, with file, kernel, chip and bytes. Passes on what else nvcc says, without
-# ptxas's figures.
+# Runs nvcc, and fails if a kernel cannot be as fast as intended: if registers were spilled to memory, or static shared
+# memory exceeds the 48 KiB that every chip gives a block. Prints a line for each, with file, kernel, chip and bytes.
+# Forwards nvcc's other output, without ptxas's figures.
 # usage: kernels/cuda/compile.sh FILE NVCC...      (FILE: the source, for messages; NVCC: the command, with -Xptxas -v)
 set -u
 export LC_ALL=C
@@ -11,7 +11,8 @@ shift
 said=$("$@" 2>&1)
 status=$?
 
-# ptxas describes a kernel in four lines: its name and chip; the function that is meant; stack and spills of it; registers and shared memory.
+# ptxas describes a kernel in four lines: its name and chip; the function in question; its stack and spills; registers
+# and shared memory.
 wrong=$(printf '%s\n' "$said" | awk -v file="$file" -v status="$status" '
     function number_before(words) { return match($0, "[0-9]+ " words) ? substr($0, RSTART) + 0 : 0 }
     function from_hex(text, value, i) {
@@ -49,7 +50,7 @@ wrong=$(printf '%s\n' "$said" | awk -v file="$file" -v status="$status" '
 judged=$?
 [ "$status" -ne 0 ] || status=$judged
 
-# Names, which stand between tabs, as in the source: without the name of the file's anonymous namespace, result and arguments.
+# Names between tabs, as in the source: without the name of the file's anonymous namespace, result and arguments.
 demangle() {
     if command -v c++filt >/dev/null; then c++filt; else cat; fi |
         sed -E 's/_GLOBAL__N__[0-9A-Za-z_]*:://g; s/\(anonymous namespace\):://g; s/\t(void )?([^(\t]*)[^\t]*\t/\2/'

@@ -1,7 +1,7 @@
-/* conv2d — convolutions, fast rung. Small kernels over few channels are done by conv2d_direct.cu and
- * conv2d_direct_weights.cu. For all others, the input values that the kernel meets at each output pixel become a column
- * of a matrix ("unfolded", im2col). The rest is matrix products, one for each image; one call of cuBLAS does all images
- * of a piece of the batch.
+/* conv2d — convolutions, fast rung. Small kernels over few channels are computed by conv2d_direct.cu and
+ * conv2d_direct_weights.cu. For all others, the input values under the kernel at each output pixel become a column
+ * of a matrix ("unfolded", im2col). The rest is matrix multiplies, one for each image; one call of cuBLAS computes all
+ * images of a piece of the batch.
  *
  *     forward            y[n] = [w bias 0] unfolded[n]       (out_channels x rows) (rows x out_plane)
  *     backward data      folded from w^T dy[n]               (taps x out_channels) (out_channels x out_plane)
@@ -11,17 +11,17 @@
  *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a
  *           multiple of 16 bytes, so that matrices begin where cuBLAS reads them fastest. With the row of ones, the
  *           products also add the bias and sum its gradient, which saves a pass over y and one over dy. With TF32, the
- *           bias and what its gradient sums are then rounded as the weights are
- *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x
- *           kernel_w times the size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of
- *           64, the L2 cache holds that
- *   halves: x is unfolded as it is, and the products run on tensor cores with fp32 sums. The products for backward data
- *           and the weights' gradients are stored as fp32, so that every result is rounded once, or not at all
- *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
+ *           bias and the terms of its gradient are then rounded as the weights are
+ *   cost  : flops of ls_conv2d_flops, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x
+ *           kernel_w times the size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. For a batch of
+ *           64, that fits into the L2 cache
+ *   half  : x is unfolded in its type, and the products run on tensor cores with fp32 sums. The products for backward
+ *           data and the weights' gradients are stored as fp32, so that every result is rounded once, or not at all
+ *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch is computed piece by piece
  *   order : within a product cuBLAS's: not that of kernels/cpu, but the same at every call on arrays of the same
- *           alignment (an H100 adds halves in another order if they begin at another multiple of 16 bytes). Weight
+ *           alignment (an H100 adds half-precision values in another order at another multiple of 16 bytes). Weight
  *           gradients: the product itself adds image i of each piece to image i of the pieces before it; then the sum
- *           over i, as conv2d_unfold.cu says */
+ *           over i, in the order of conv2d_unfold.cu */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -33,14 +33,14 @@ struct Job {
     ls_cuda_conv2d_plan plan;
     Conv2d c;
     size_t batch;
-    void *unfolded; /* elements; in backward data the floats that are folded */
+    void *unfolded; /* elements; in backward data floats to be folded */
     float *partial;
     void *packed;
 
-    /* Images of the piece that begins at image n. */
+    /* Number of images of the piece that begins at image n. */
     size_t piece(size_t n) const { return batch - n < plan.samples ? batch - n : plan.samples; }
 
-    /* Image n of an array of images of so many elements. */
+    /* Image n of an array of images of `elements` elements. */
     const void *image(const void *images, size_t n, size_t elements) const {
         return static_cast<const char *>(images) + n * elements * ls_dtype_nbytes(c.dtype);
     }

@@ -1,4 +1,4 @@
-/* What the rungs of the convolutions share. C++ only. */
+/* Shared by both rungs of the convolutions. C++ only. */
 #ifndef LS_KERNELS_CUDA_CONV2D_CUH
 #define LS_KERNELS_CUDA_CONV2D_CUH
 
@@ -50,18 +50,18 @@ ls_status direct_backward_weights(const ls_cuda_lane *lane, const Conv2d &c, con
 
 /* --- conv2d_unfold.cu: the passes around the matrix products; void: elements of c.dtype ---------------------------- */
 
-/* unfolded[n][row][pixel] of `samples` images. Row (channel, kh, kw) holds the input value that place (kh, kw) of the
- * kernel meets at that output pixel, 0 in the padding. Then follow a row of ones and rows of zeros. With `packed`, also
+/* unfolded[n][row][pixel] of `samples` images. Row (channel, kh, kw) has the input value under position (kh, kw) of the
+ * kernel at that output pixel, 0 in the padding. A row of ones and rows of zeros follow. With `packed`, also
  * packed[o][row]: the weights, then the bias (0 if NULL), then zeros. */
 ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const void *x,
                  void *unfolded, const void *w = nullptr, const void *bias = nullptr, void *packed = nullptr);
 
-/* dx[n][channel][place] = sum of gradients[n][(channel, kh, kw)][pixel] over all (kh, kw), ascending, and pixels to
- * which unfold copies that place */
+/* dx[n][channel][pixel] = sum of gradients[n][(channel, kh, kw)][out pixel] over all (kh, kw), ascending, and out
+ * pixels to which unfold copies that pixel */
 ls_status fold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *gradients,
                void *dx);
 
-/* dw[o][tap] = sum over n of partial[n][o][tap]; dbias[o] (may be NULL) likewise of the row behind the taps */
+/* dw[o][tap] = sum over n of partial[n][o][tap]; dbias[o] (may be NULL) likewise of the row after the taps */
 ls_status add_partials(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *partial,
                        float *dw, float *dbias, bool accumulate);
 

@@ -1,24 +1,24 @@
 /* conv2d_direct — convolutions of 3x3 and 5x5 kernels with stride 1 and few channels, without unfolding: a tile of the
- * input lies in shared memory, and the kernel slides over it there.
+ * input is in shared memory, and the kernel slides over it.
  *   terms  : the source image has `source` channels, the result `result`: y from x; or dx from dy, with the kernel
- *            turned by 180 degrees and a padding of K - 1 - padding. quad = four neighbouring pixels of a line. tile =
+ *            rotated by 180 degrees and a padding of K - 1 - padding. quad = four neighbouring pixels of a line. tile =
  *            lines of quads
  *   idea   : a thread has BAND result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
- *            source values, in 2 reads of 16 bytes, and for each of the line's K places BAND weights in one read, the
+ *            source values, in 2 reads of 16 bytes, and for each of the line's K columns BAND weights in one read, the
  *            same for most of its warp. With BAND = 4 and K = 5 that is 7 reads for 80 multiplications. Source channels
- *            come into shared memory 8 at a time; a warp issues all its loads of a line before it stores any
- *   launch : images x blocks of 16 result channels x tiles, of up to 256 threads. Tiles have fewer lines where that
- *            keeps more multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. BAND is 4, or 2 where
+ *            are loaded into shared memory 8 at a time; a warp issues all its loads of a line before it stores any
+ *   launch : images x blocks of 16 result channels x tiles, of up to 256 threads. Tiles have fewer lines if that
+ *            keeps more multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. BAND is 4, or 2 if
  *            4 would make too few threads to hide the latency of reads
  *   bytes  : the source is read once for each 16 result channels, and (rows + K - 1) / rows times for the lines that
- *            tiles share; the result is written once. Unfolding would write and read K x K times the source. flops as
- *            ls_conv2d_flops says
+ *            tiles share; the result is written once. Unfolding would write and read K x K times the source. flops of
+ *            ls_conv2d_flops
  *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, that is out_channels / 4 flops a byte. It is
  *            bound by memory if the GPU can do more than that in the time of a byte (roofline); GPUs do 15 or more.
- *            Hence the direct way for up to 32 channels, with TF32 or without
- *   halves : widened on their way into shared memory; from there on all is as for floats, and the result is rounded
- *            once. For halves, unfolding moves half the bytes and its products run on tensor cores. So the limit may
- *            lie below 32 channels; it has not been measured
+ *            Hence the direct method for up to 32 channels, with TF32 or without
+ *   half   : widened when loaded into shared memory; from there on everything is as for fp32, and the result is rounded
+ *            once. In half precision, unfolding moves half the bytes and its products run on tensor cores. So the limit
+ *            may be below 32 channels; it has not been measured
  *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on tiles
  *            or the batch */
 #include "kernels/cuda/conv2d.cuh"
@@ -64,7 +64,7 @@ struct Block {
 /* Columns of the tile of the source in shared memory. */
 __device__ int patch_width(const Direct &d) { return d.quads * QUAD + BORDER; }
 
-/* Warps take the lines in turn. A warp reads a line in all channels of the chunk before it stores any. */
+/* Warps take the lines in turn. A warp reads a line of all channels of the chunk before it stores any. */
 template <int K, class T>
 __device__ void load_patch(const Direct &d, const Block &block, const T *source, int first, int count,
                            float (*patch)[PATCH]) {
@@ -133,7 +133,7 @@ __device__ void slide(SumsOfThread<BAND> &sums, const float *patch, int width, c
     }
 }
 
-/* Where a thread's sums begin. */
+/* The position of a thread's sums. */
 struct Spot {
     int band, row, column; /* in the tile */
     bool has_work;         /* false: a surplus thread of the block */
@@ -180,7 +180,7 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
     int width = patch_width(d), begin = spot.row * width + spot.column;
     for (int first = 0; first < d.source_channels; first += CHUNK) {
         int count = d.source_channels - first < CHUNK ? d.source_channels - first : CHUNK;
-        __syncthreads(); /* threads may still read the channels before */
+        __syncthreads(); /* threads may still read the previous channels */
         load_patch<K>(d, block, source, first, count, patch);
         load_weights<K, T, TURNED>(d, block, w, first, count, weights);
         __syncthreads();

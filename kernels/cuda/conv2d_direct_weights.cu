@@ -1,5 +1,5 @@
 /* conv2d_direct_weights — the weights' gradient of the convolutions that need no unfolding (conv2d_direct.cu): both
- * factors lie in shared memory, and the sums in registers.
+ * factors are in shared memory, and the sums in registers.
  *     dw[o][c][kh][kw] = sum over n, h, v of dy[n][o][h][v] x[n][c][h + kh - padding][v + kw - padding]
  *   terms  : quad = four neighbouring pixels of a line of dy. strip = up to 8 quads of columns, over all lines of an
  *            image; images of 32 columns or less are one strip. share = the lines, of consecutive strips, that a block
@@ -7,18 +7,20 @@
  *            input channels of a block
  *   idea   : a thread has the sums of 4 output channels x 1 line of K weights: 20 for K = 5. For each quad it reads 4
  *            quads of dy and the 4 values of x that it does not have yet: 5 reads of 16 bytes for 80 multiplications.
- *            All channels of dy and the group's of x pass through shared memory, x with K - 1 lines and 4 columns more
- *   slices : where that makes fewer than 640 threads, several threads have the same sums, each over other lines of the
+ *            All channels of dy and the group's of x pass through shared memory, x with K - 1 more lines and 4 more
+ *            columns
+ *   slices : if that makes fewer than 640 threads, several threads have the same sums, each over other lines of the
  *            chunk (a slice). In the end the slices are added up, and written by coalesced stores
  *   launch : shares x groups blocks, about one for each of 132 multiprocessors, of up to 640 threads. The plan
- *            (conv2d_plan.h) cuts lines, not images, so that all blocks have equally much to do. It cannot ask the GPU
- *   bytes  : dy is read once for each group, x once and K - 1 lines more for each chunk. Every share writes, and
- *            add_partials reads, the floats of all weights: 132 x 51 KB for 16 to 32 channels of 5x5. flops as
- *            ls_conv2d_flops says, for widths that are multiples of 4
- *   halves : widened on their way into shared memory; from there on all is as for floats
+ *            (conv2d_plan.h) cuts lines, not images, so that all blocks have the same amount of work. It does not query
+ *            the GPU
+ *   bytes  : dy is read once for each group, x once plus K - 1 lines for each chunk. Every share writes, and
+ *            add_partials reads, the floats of all weights: 132 x 51 KB for 16 to 32 channels of 5x5. flops of
+ *            ls_conv2d_flops, for widths that are multiples of 4
+ *   half   : widened when loaded into shared memory; from there on everything is as for fp32
  *   order  : a slice's sum is one chain of fused multiply-adds over its lines, then columns, ascending; then slices are
- *            added, then shares (add_partials). dbias: chunks ascending, of each a warp's sum. So bits depend on the
- *            shape and the batch, and on nothing else */
+ *            added, then shares (add_partials). dbias: chunks ascending, a warp's sum for each. So bits depend only on
+ *            the shape and the batch */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -33,7 +35,7 @@ constexpr int LEAST_THREADS = 128; /* enough to load a chunk */
 constexpr int IN_FLIGHT = 6;       /* values that a thread loads before it stores any */
 constexpr int FLOATS = 12160;      /* of shared memory for a chunk: with the sums of dbias, not quite 48 KB */
 
-/* How a block's work is cut. */
+/* The division of work into blocks. */
 struct Cut {
     size_t lines, share; /* of the batch; of a block */
     int strips, quads;   /* of an image; of a strip's line */
@@ -41,13 +43,13 @@ struct Cut {
     int bands;           /* of output channels */
     int most_lines;      /* of a chunk */
     int slices;
-    int dy_stride;         /* floats from a channel of dy to the next, in shared memory */
-    int x_width, x_stride; /* of x: from a line, and from a channel, to the next */
+    int dy_stride;         /* floats between channels of dy, in shared memory */
+    int x_width, x_stride; /* of x: between lines, and between channels */
     int dy_lanes, x_lanes; /* threads that load a line together: a power of two, up to a warp */
-    int sums_stride;       /* from an output channel's sums to the next one's, in shared memory */
+    int sums_stride;       /* between output channels' sums, in shared memory */
 };
 
-/* The chunk's place in the batch. */
+/* The chunk's position in the batch. */
 struct Chunk {
     size_t image;
     int strip, top, lines;
@@ -60,7 +62,7 @@ struct Chunk {
         lines = 0;
     }
 
-    /* The next chunk, if `left` lines of the share are left. */
+    /* Moves to the next chunk, if `left` lines of the share are left. */
     __device__ void move(const Conv2d &c, const Cut &cut, size_t left) {
         top += lines;
         if (top == c.out_height) {
@@ -76,8 +78,8 @@ struct Chunk {
     }
 };
 
-/* What is loaded from an array of `end` planes: `planes` planes from `first` on; of each, `lines` x `columns` values
- * from (top, left) on, 0 outside the plane. In shared memory, planes are shared_stride apart, and lines
+/* The part of an array of `end` planes to load: `planes` planes from `first` on, and `lines` x `columns` values of
+ * each, from (top, left) on, 0 outside the plane. In shared memory, planes are shared_stride apart, and lines
  * shared_width. */
 struct Window {
     int first, planes, end;
@@ -88,7 +90,7 @@ struct Window {
 };
 
 /* `lanes` threads load a line. If there are more threads than planes need, several such groups take the lines of one
- * plane in turn. IN_FLIGHT loads come before their stores, so that they overlap. */
+ * plane in turn. IN_FLIGHT loads precede their stores, so that they overlap. */
 template <class T> __device__ void load_window(const Window &w, const T *from, float *to) {
     const int slots = (int)blockDim.x / w.lanes, slot = (int)threadIdx.x / w.lanes;
     const int turns = slots > w.planes ? slots / w.planes : 1;
@@ -116,7 +118,7 @@ template <class T> __device__ void load_window(const Window &w, const T *from, f
     }
 }
 
-/* Which sums a thread has. Two neighbours have the same band and two lines of weights; the next two have the next band.
+/* The sums of a thread. Two neighbours have the same band and two lines of weights; the next two have the next band.
  * So with 8 bands, half a warp reads at most 8 different quads of dy and 2 of x. */
 struct Role {
     int band, slice, channel, kh;
@@ -161,7 +163,7 @@ template <int K> __device__ void add_line(const Cut &cut, const float *dy, const
     }
 }
 
-/* bias[o] += the sum of the chunk's dy: a warp for each channel, columns beyond the image are 0. */
+/* bias[o] += the sum of the chunk's dy: a warp for each channel; columns beyond the image are 0. */
 __device__ void add_bias(const Cut &cut, int lines, const float *dy, float *bias) {
     int lane = (int)(threadIdx.x % WARP);
     for (int o = (int)(threadIdx.x / WARP); o < cut.bands * BAND; o += (int)(blockDim.x / WARP)) {
@@ -181,7 +183,7 @@ __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, in
     const int taps = cut.group * K * K, slice = HALF * cut.bands * cut.sums_stride;
     const int inside = taps < c.taps - first_channel * K * K ? taps : c.taps - first_channel * K * K;
     for (int half = 0; half < BAND; half += HALF) {
-        __syncthreads(); /* threads may still read the last chunk, or the half before */
+        __syncthreads(); /* threads may still read the last chunk, or the previous half */
         for (int r = 0; r < HALF && role.has_work; r++) {
             float *to = shared + role.slice * slice + (r * cut.bands + role.band) * cut.sums_stride +
                         (role.channel * K + role.kh) * K;
@@ -218,7 +220,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
     for (; left > 0; left -= (size_t)chunk.lines) {
         chunk.move(c, cut, left);
         int column = chunk.strip * cut.quads * QUAD;
-        __syncthreads(); /* threads may still read the chunk before */
+        __syncthreads(); /* threads may still read the previous chunk */
         Window w = {};
         w.planes = cut.bands * BAND, w.end = c.out_channels;
         w.height = c.out_height, w.width = c.out_width, w.top = chunk.top, w.left = column;
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
     }
 
     partial += share * (size_t)c.out_channels * (size_t)c.rows;
-    write_sums(c, cut, role, first_channel, sums, shared, partial); /* synchronises, for dbias too */
+    write_sums(c, cut, role, first_channel, sums, shared, partial); /* also synchronises for dbias */
     const int o = (int)threadIdx.x;
     if (group > 0 || o >= c.out_channels) return;
     for (int row = c.taps; row < c.rows; row++) partial[o * c.rows + row] = row == c.taps ? bias[o] : 0;
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 int at_most(int value, int limit) { return value < limit ? value : limit; }
 int pieces(int length, int piece) { return (length + piece - 1) / piece; }
 
-/* A power of two of threads for a line of so many columns. */
+/* Number of threads, a power of two, for a line of `columns` columns. */
 int lanes_for(int columns) {
     int lanes = QUAD;
     while (lanes < columns && lanes < (int)WARP) lanes *= 2;

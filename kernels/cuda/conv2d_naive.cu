@@ -1,11 +1,11 @@
-/* conv2d_naive — convolutions, naive rung: a thread for each element of the result, straight from the formula. No
+/* conv2d_naive — convolutions, naive rung: a thread for each element of the result, directly from the formula. No
  * workspace.
  *   launch : blocks of 256 threads, one element each: the output, the input's gradient, the weights' gradient
- *   bytes  : every multiplication reads two elements, from the cache at best; flops as ls_conv2d_flops says. The
+ *   bytes  : every multiplication reads two elements, from the cache at best; flops of ls_conv2d_flops. The
  *            weights' gradient of a small layer keeps few threads busy for long: 400 weights are 400 threads, each over
  *            all pixels of the batch
  *   order  : that of kernels/cpu, and its bits: one chain of fused multiply-adds for each sum. Forward it runs over
- *            (kh, channel, kw); for the input's gradient the same, with the kernel turned; for weights and bias over
+ *            (kh, channel, kw); for the input's gradient the same, with the kernel rotated; for weights and bias over
  *            each image's pixels, and images are added in batch order */
 #include "kernels/cuda/conv2d.cuh"
 
@@ -34,7 +34,7 @@ __global__ void forward_element(Conv2d c, const T *x, const T *w, const T *bias,
     y[i] = from_float<T>(sum);
 }
 
-/* The output line (or column) at which place k of the kernel meets this input line; -1: there is none. */
+/* The output line (or column) that uses this input line at position k of the kernel; -1 if there is none. */
 __device__ int met_by(const Conv2d &c, int place, int k, int end) {
     int from = place + c.padding - k;
     return from >= 0 && from % c.stride == 0 && from / c.stride < end ? from / c.stride : -1;
@@ -60,7 +60,7 @@ template <class T> __global__ void backward_data_element(Conv2d c, const T *dy, 
     dx[i] = from_float<T>(sum);
 }
 
-/* Of one image. */
+/* The gradient of one image. */
 template <class T> __device__ float weight_gradient(const Conv2d &c, const T *x, const T *dy, int kh, int kw) {
     float sum = 0;
     for (int oh = 0; oh < c.out_height; oh++) {

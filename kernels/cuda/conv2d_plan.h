@@ -1,6 +1,6 @@
 /* Whether a GPU's convolution unfolds its input or works directly, and how it cuts a batch so that unfolded images fit
- * into bounded scratch memory. Plain C without CUDA, since the model asks before anything is allocated.
- * kernels/cuda/conv2d.cu says what the parts hold. */
+ * into bounded scratch memory. Plain C without CUDA, since the model calls this before anything is allocated.
+ * kernels/cuda/conv2d.cu describes the parts. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H
 
@@ -17,7 +17,7 @@ struct ls_cuda_conv2d_plan {
     size_t taps;      /* in_channels x kernel_h x kernel_w */
     size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, zeros up to 16 bytes */
     size_t out_plane; /* columns of an unfolded sample */
-    size_t samples;   /* of the batch that are unfolded at a time, at least 1; direct: 0 */
+    size_t samples;   /* samples that are unfolded at a time, at least 1; direct: 0 */
     /* direct: how kernels/cuda/conv2d_direct_weights.cu cuts the weights' gradient. An output image has `strips` strips
      * of strip_quads x 4 columns. A share is share_lines lines of the batch's strips; the last one may be smaller. */
     size_t strips, strip_quads, shares, share_lines;

@@ -1,12 +1,13 @@
-/* conv2d_unfold — the passes around the matrix products of conv2d.cu: they move numbers, and add them up, but multiply
- * nothing.
- *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, finds its place in
- *                the input once, and writes all kernel_h x kernel_w rows of the channel there. A warp writes 128
+/* conv2d_unfold — the passes around the matrix multiplies of conv2d.cu: they move and add numbers, but multiply none.
+ *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, computes its
+ *   position
+ *                in the input once, and writes all kernel_h x kernel_w rows of the channel there. A warp writes 128
  *                contiguous bytes; the input is read kernel_h x kernel_w times, all but once from the L1 cache. bytes:
- *                4 (halves 2) x rows x out_plane written for each image; no flops
- *   fold         the transposed pass as a gather, so that nothing is written twice: a thread for each input value adds
- *                up to kernel_h x kernel_w floats, and rounds the sum. bytes: 4 x taps x out_plane read, 4 (halves 2) x
- *                in_plane x channels written for each image; flops: one for each float read
+ *                4 (half precision: 2) x rows x out_plane written for each image; no flops
+ *   fold         the transposed pass as a gather, so that no element is written twice: a thread for each input value
+ *   adds
+ *                up to kernel_h x kernel_w floats, and rounds the sum. bytes: 4 x taps x out_plane read, 4 (half
+ *                precision: 2) x in_plane x channels written for each image; flops: one for each float read
  *   add_partials a block for 32 neighbouring weights: warp g adds the g-th sixteenth of the samples, n ascending, then
  *                the warps' sums are added in that order. bytes: 4 x samples x out_channels x rows; flops: a quarter of
  *                that
@@ -17,7 +18,7 @@ namespace {
 
 using namespace ls_cuda;
 
-/* How a plane is cut: tiles of equal length, a multiple of a warp, at most THREADS. */
+/* The division of a plane: tiles of equal length, a multiple of a warp, at most THREADS. */
 struct Tiles {
     unsigned count, threads;
 };
@@ -27,7 +28,7 @@ Tiles make_tiles(int plane) {
     return {(unsigned)count, (unsigned)threads};
 }
 
-/* What a block works on. */
+/* The position of a block's work. */
 struct Place {
     int in_plane, channel;
     size_t sample;
@@ -60,7 +61,7 @@ template <class T> __device__ void pack(const Conv2d &c, const Packing<T> &p) {
     p.packed[i] = value;
 }
 
-/* The rows behind the taps. */
+/* The rows after the taps. */
 template <class T> __device__ void unfold_ones(const Conv2d &c, T *to) {
     for (int row = c.taps; row < c.rows; row++, to += c.out_plane) *to = from_float<T>(row == c.taps ? 1 : 0);
 }
@@ -73,7 +74,7 @@ __global__ void unfold_kernel(Conv2d c, unsigned tiles, const T *__restrict__ x,
         pack(c, packing);
         return;
     }
-    Place p = place_of_thread(tiles, c.channels + 1); /* one channel more: of ones */
+    Place p = place_of_thread(tiles, c.channels + 1); /* one more channel: of ones */
     if (p.in_plane >= c.out_plane) return;
     const int kernel_h = K > 0 ? K : c.kernel_h, kernel_w = K > 0 ? K : c.kernel_w;
     T *to = unfolded + p.sample * (size_t)c.rows * (size_t)c.out_plane + (size_t)p.in_plane;

@@ -1,14 +1,14 @@
-/* The kernels of GPUs: what the files of this folder share, and the tests use. (The device back-end calls dispatch.c:
- * lane.h.)
+/* The kernels of GPUs: declarations shared by the files of this folder and by tests. (The device back-end calls
+ * dispatch.c: lane.h.)
  *
  * There are two rungs for every operation. The naive one is the simplest correct kernel: one thread for each result,
- * which it computes as the formula of kernels.h says. The fast one is what training runs. Tests run both.
+ * which it computes by the formula of kernels.h. Training runs the fast one. Tests run both.
  *
- * How kernels are written, so that nvcc and the C++ compiler of tests/cuda_on_cpu read the same text:
- *   - launched by ls_cuda::launch (launch.cuh), never by <<<>>>; __global__ functions lie in an anonymous namespace
+ * Rules for kernels, so that nvcc and the C++ compiler of tests/cuda_on_cpu compile the same text:
+ *   - launched by ls_cuda::launch (launch.cuh), never by <<<>>>; __global__ functions are in an anonymous namespace
  *   - shared memory in static __shared__ arrays; __syncthreads, __syncwarp and shuffles of whole warps; no atomics
  *   - compiled without contraction: a*b + c is two roundings, fmaf one, as in kernels/cpu
- *   - the order of a sum follows from the operation's arguments alone, not from the GPU: the same bits everywhere
+ *   - the order of a sum depends on the operation's arguments alone, not on the GPU: the same bits on all GPUs
  * Plain C, and C++ for .cu files. */
 #ifndef LS_KERNELS_CUDA_CUDA_H
 #define LS_KERNELS_CUDA_CUDA_H
@@ -43,10 +43,10 @@ extern "C" {
 #include "kernels/ops.def"
 #undef LS_OP
 
-/* A product of matrices, or of `batch` of them: c = op(a) op(b) + beta c, row-major and dense, as ls_gemm says. Sums
+/* A matrix multiply, or `batch` of them: c = op(a) op(b) + beta c, row-major and dense, as ls_gemm. Sums
  * are fp32, and c is rounded once; with lane->tf32, inputs of fp32 are rounded to TF32. beta 0: c is not read. Matrix
- * i begins stride_a * i elements behind the first; a stride of 0 uses one matrix for all (not for c). Rows of a matrix as
- * it is stored lie row_a elements apart; 0: dense. */
+ * i begins stride_a * i elements after the first; a stride of 0 uses one matrix for all (not for c). Rows of a stored
+ * matrix are row_a elements apart; 0: dense. */
 struct ls_cuda_product {
     ls_dtype dtype;   /* of a and b: LS_FP32, LS_FP16 or LS_BF16 */
     ls_dtype c_dtype; /* the same, or LS_FP32 */
@@ -55,7 +55,7 @@ struct ls_cuda_product {
     const void *a, *b;
     float beta;
     void *c;
-    size_t batch; /* 1: the strides do not count */
+    size_t batch; /* 1: the strides are ignored */
     size_t stride_a, stride_b, stride_c;
     size_t row_a, row_b, row_c;
 };

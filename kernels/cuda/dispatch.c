@@ -1,6 +1,6 @@
-/* dispatch — from an operation as data to its kernel on a GPU's stream, for both rungs.
- *   fails : what cannot be launched is reported with the operation's name; with options.check_launches, what fails
- *           while it runs, too */
+/* dispatch — launches the kernel of an operation on a GPU's stream, for both rungs.
+ *   fails : a launch that fails is reported with the operation's name; with options.check_launches, a failure while it
+ *           runs, too */
 #include "common/base/probe.h"
 #include "common/device/plugin.h"
 #include "kernels/cuda/cuda.h"

@@ -4,7 +4,8 @@
  *             them (class T); the host chooses with with_element
  *   numbers   loading to float is exact. Storing rounds to the nearest element, ties to even; beyond the largest, to
  *             infinity. NaN stays NaN, with bits of the GPU's own
- *   memory    four elements are loaded or stored in one instruction (16 bytes; halves: 8) if the arrays are aligned for
+ *   memory    four elements are loaded or stored in one instruction (16 bytes; fp16, bf16: 8) if the arrays are aligned
+ *   for
  *             it. Other arrays are accessed element by element, with the same results
  * C++ only. */
 #ifndef LS_KERNELS_CUDA_ELEMENTS_CUH
@@ -40,9 +41,9 @@ template <class T> __device__ inline T from_float(float x) {
 /* x after it was stored as a T. */
 template <class T> __device__ inline float rounded(float x) { return to_float(from_float<T>(x)); }
 
-/* --- N elements that follow one another: 1 or 4 ------------------------------------------------------------------- */
+/* --- N consecutive elements: 1 or 4 ------------------------------------------------------------------------------- */
 
-/* In registers: floats, whatever the type in memory. */
+/* In registers: floats, for any type in memory. */
 template <int N> struct Floats { float at[N]; };
 
 /* In memory. */
@@ -102,7 +103,7 @@ template <class Body> ls_status with_element(ls_dtype dtype, const char *op, Bod
     case LS_FP32: return body(float());
     case LS_FP16: return body(__half());
     case LS_BF16: return body(__nv_bfloat16());
-    default: return ls_fail(LS_ERR_INVALID, "%s: there are no kernels for %s", op, ls_dtype_name(dtype));
+    default: return ls_fail(LS_ERR_INVALID, "%s has no kernels for %s", op, ls_dtype_name(dtype));
     }
 }
 

@@ -1,12 +1,12 @@
 /* elementwise — fill, scale, divide, scale_by, cast, cast_divide, reduce_add, relu_forward, relu_backward.
- *   formula : y[i] = f(y[i], x[i], ..), as kernels.h says; each operation is a body that computes N elements from the
+ *   formula : y[i] = f(y[i], x[i], ..), from kernels.h; each operation is a body that computes N elements from the
  *             i-th on
  *   launch  : naive, a thread for each element; fast, fours of elements in a grid-stride loop of at most 8 blocks of
  *             256 threads per multiprocessor. A thread has 16 bytes of each array of floats in flight, which keeps the
  *             memory busy
  *   cost    : bytes and flops of ops.def; bound by bandwidth. reduce_add reads and writes y once for up to SOURCES
  *             sources
- *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, whatever the rung */
+ *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, on both rungs */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -49,7 +49,7 @@ struct Divide {
     }
 };
 
-/* One of the two types is float, so what is stored has been rounded once. */
+/* One of the two types is float, so a stored value has been rounded once. */
 template <class To, class From> struct Cast {
     To *y;
     const From *x;
@@ -133,7 +133,8 @@ bool sources_aligned(const ReduceAdd &body) {
 template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
     ls_dtype other = a->to == LS_FP32 ? a->from : a->to;
     if ((a->from != LS_FP32 && a->to != LS_FP32) || !is_element(other))
-        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+        return ls_fail(LS_ERR_INVALID,
+                       "cannot cast from %s to %s; expected fp32 on one side, and fp32, fp16 or bf16 on the other",
                        ls_dtype_name(a->from), ls_dtype_name(a->to));
     return with_element(other, "cast", [&](auto zero) {
         using T = decltype(zero);
@@ -148,7 +149,7 @@ template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
 
 template <class Run> ls_status with_cast_divide(const ls_cast_divide_arguments *a, Run run) {
     if (a->to == LS_FP32 || !is_element(a->to))
-        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
+        return ls_fail(LS_ERR_INVALID, "cast_divide cannot write %s; expected fp16 or bf16", ls_dtype_name(a->to));
     return with_element(a->to, "cast_divide", [&](auto zero) {
         using T = decltype(zero);
         CastDivide<T> body = {static_cast<T *>(a->y), a->x, a->divisor};

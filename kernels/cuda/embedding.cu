@@ -1,16 +1,17 @@
-/* embedding — rows of a table, chosen by tokens, and the rows of the positions; and the table's gradient.
+/* embedding — adds rows of a table, selected by tokens, and rows of the positions; and computes the table's gradient.
  *   launch : forward: a thread for each element (fast: four). Backward, naive: a thread for each element of the table,
- *            which walks through all tokens. Fast: the table is cleared (unless accumulate), then a block for each row of
- *            dy. The block of a token's first row adds all rows of that token; the others end as soon as they have found
- *            an earlier one
- *   idea   : so no two blocks write one row of the table, and nothing is sorted. A block looks at THREADS tokens at a
- *            time; those that are its own are put, in order, into shared memory, and each thread then adds their rows,
- *            for columns of its own
+ *            which visits all tokens. Fast: the table is cleared (unless accumulate), then a block for each row of
+ *            dy. The block of a token's first row adds all rows of that token; the others end as soon as they have
+ *            found an earlier one
+ *   idea   : so no two blocks write one row of the table, and nothing is sorted. A block checks THREADS tokens at a
+ *            time; rows with its own token are listed, in order, in shared memory, and each thread then adds these
+ *            rows, for separate columns
  *   cost   : bytes of ops.def. Searching reads the tokens, from the cache: at most once for each token that occurs, and
  *            for other rows up to their token's first one
- *   order  : rows ascending, one after the other onto what is there: the bits of kernels/cpu, on both rungs
- *   parts  : a part of the table has rows for its own tokens only; the others count as rows of zeros
- *   fails  : a token outside of [0, vocabulary) goes to lane->fault; its row of y is not written, its row of dy not added */
+ *   order  : rows ascending, each added to the earlier sum: the bits of kernels/cpu, on both rungs
+ *   parts  : a part of the table has rows for its own tokens only; for other tokens it has rows of zeros
+ *   fails  : a token outside of [0, vocabulary) goes to lane->fault; its row of y is not written, its row of dy not
+ *            added */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -25,7 +26,7 @@ struct Tokens {
 
     __device__ bool is_token(int32_t token) const { return token >= 0 && (size_t)token < part.whole; }
 
-    /* Of a token: whether the part has its row, and which one that is. */
+    /* Whether the part has a token's row, and the index of that row. */
     __device__ bool is_here(int32_t token) const {
         return (size_t)token >= part.first && (size_t)token - part.first < part.count;
     }
@@ -108,7 +109,7 @@ template <class T> __global__ void gradient_naive(Gradient<T> g, bool accumulate
     g.dtable[i] = sum;
 }
 
-/* How many of the lanes up to this one are `mine`. */
+/* The number of lanes up to this one that are `mine`. */
 __device__ unsigned count_to_here(bool mine) {
     unsigned count = mine;
     for (unsigned distance = 1; distance < WARP; distance *= 2) {
@@ -118,14 +119,14 @@ __device__ unsigned count_to_here(bool mine) {
     return count;
 }
 
-/* Of up to THREADS rows from the `first` to before the `end`, those with the token, in order, into `found`; returns how
- * many. Every thread of the block calls. */
+/* Lists in `found`, in order, those of up to THREADS rows from `first` to before `end` that have the token; returns
+ * their number. Every thread of the block calls. */
 __device__ unsigned find_rows(const Tokens &tokens, int32_t token, size_t first, size_t end, size_t *found) {
     __shared__ unsigned warps[THREADS / WARP];
     size_t r = first + threadIdx.x;
     bool mine = r < end && tokens.at[r] == token;
     unsigned place = count_to_here(mine), warp = threadIdx.x / WARP, count = 0;
-    __syncthreads(); /* threads may still read what the last call left */
+    __syncthreads(); /* threads may still read the last call's list */
     if (threadIdx.x % WARP == WARP - 1) warps[warp] = place;
     __syncthreads();
     for (unsigned w = 0; w < THREADS / WARP; w++) {
@@ -176,7 +177,7 @@ template <int N, class T> ls_status run_add_rows(const ls_cuda_lane *lane, Gradi
     return launch(lane, g.op, dim3((unsigned)g.tokens.rows), THREADS, add_rows<N, T>, g);
 }
 
-/* --- all of the vocabulary ---------------------------------------------------------------------------------------- */
+/* --- the whole vocabulary ----------------------------------------------------------------------------------------- */
 
 ls_class_part all(size_t vocabulary) { return {0, vocabulary, vocabulary, vocabulary}; }
 

@@ -1,22 +1,23 @@
 /* entries — top_k, fill_entries, sum_entries: the largest elements of an array, as a list; and sums of such lists.
- *   idea   : that of kernels/cpu/variant/entries.c: the bits of |x| are ordered as the values, and the k-th largest, the border,
- *            is found digit by digit
- *   launch : top_k, naive: one thread, which halves the range of bits until the border is left. Fast: at most PARTS blocks, each
- *            with a range of the array. For each of 8 digits of 4 bits they count how often each value occurs, in registers,
- *            and one block more adds up the counts and chooses the digit. Then the blocks count what they have above the border
- *            and at it, and each, knowing what the blocks before it have, writes its entries where they belong.
- *            sum_entries: naive, a thread for each element of y, which looks through all lists; fast, y is cleared, and a launch
- *            for each list has a thread for each entry: a list has no index twice, so no two threads write one element
+ *   idea   : that of kernels/cpu/variant/entries.c: the bits of |x| are ordered as the values, and the k-th largest,
+ *            the border, is found digit by digit
+ *   launch : top_k, naive: one thread, which halves the range of bits until the border is left. Fast: at most PARTS
+ *            blocks, each with a range of the array. For each of 8 digits of 4 bits they count how often each value
+ *            occurs, in registers, and one more block adds up the counts and chooses the digit. Then the blocks count
+ *            their elements above the border and at it, and each writes its entries after those of the blocks before
+ *            it. sum_entries: naive, a thread for each element of y, which searches all lists; fast, y is cleared, and
+ *            a launch for each list has a thread for each entry: a list has no index twice, so no two threads write one
+ *            element
  *   cost   : top_k reads the array ten times, in 19 launches
  *   order  : of the sums: list after list, the bits of kernels/cpu on both rungs
- *   fails  : not: every float has its place, and whole numbers are counted */
+ *   fails  : never: all floats are ordered, and counts are integers */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-/* --- what is largest ---------------------------------------------------------------------------------------------- */
+/* --- the largest elements ----------------------------------------------------------------------------------------- */
 
 constexpr unsigned FIRST_NAN = 0x7f800001u;
 
@@ -48,7 +49,7 @@ constexpr unsigned DIGIT_BITS = 4, VALUES = 1u << DIGIT_BITS, HIGHEST = 28;
 
 /* In scratch memory. */
 struct Search {
-    unsigned key;   /* the border's digits that are known */
+    unsigned key;   /* the known digits of the border */
     unsigned equal; /* elements with these digits that are among the k */
     unsigned counts[PARTS][VALUES];
     unsigned above[PARTS], at[PARTS];
@@ -69,7 +70,7 @@ __global__ void begin_search(Search *search, size_t k) {
     search->equal = (unsigned)k;
 }
 
-/* Of each value's GROUPS threads, which follow one another, the sum; thread v gets that of value v. Every thread calls. */
+/* Each value has GROUPS consecutive threads: adds up theirs; thread v gets the sum of value v. Every thread calls. */
 constexpr unsigned GROUPS = THREADS / VALUES;
 
 __device__ unsigned sum_of_value(unsigned mine) {
@@ -99,7 +100,7 @@ __global__ void count_values(Search *search, const float *x, size_t count, size_
     if (threadIdx.x < VALUES) search->counts[blockIdx.x][threadIdx.x] = sum;
 }
 
-/* One block. */
+/* Runs in one block. */
 __global__ void choose_value(Search *search, unsigned parts, unsigned shift) {
     __shared__ unsigned found[VALUES];
     unsigned sum = 0;
@@ -129,7 +130,7 @@ __global__ void count_chosen(Search *search, const float *x, size_t count, size_
     search->at[blockIdx.x] = at;
 }
 
-/* What threads 0 .. threadIdx.x - 1 of the block have; *all: what all have. Every thread calls. */
+/* The sum of `mine` of threads 0 .. threadIdx.x - 1 of the block; *all: of all threads. Every thread calls. */
 __device__ unsigned sum_before(unsigned mine, unsigned *all) {
     __shared__ unsigned warps[THREADS / WARP];
     unsigned sum = mine, warp = threadIdx.x / WARP, before = 0;
@@ -137,7 +138,7 @@ __device__ unsigned sum_before(unsigned mine, unsigned *all) {
         unsigned left = __shfl_up_sync(FULL_WARP, sum, distance);
         if (threadIdx.x % WARP >= distance) sum += left;
     }
-    __syncthreads(); /* threads may still read what the last call left */
+    __syncthreads(); /* threads may still read the last call's sums */
     if (threadIdx.x % WARP == WARP - 1) warps[warp] = sum;
     __syncthreads();
     *all = 0;

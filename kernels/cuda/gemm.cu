@@ -1,12 +1,12 @@
-/* gemm — c = op(a) op(b) + beta c, row-major, and the products that convolutions are made of.
+/* gemm — c = op(a) op(b) + beta c, row-major, and the products of convolutions.
  *   idea  : fast: cuBLAS, which reads matrices column by column: row-major c[m,n] is column-major c^T[n,m] = op(b)^T
- *           op(a)^T. So b and a change places, and nothing is transposed. Naive: a thread for each element of c
- *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (of halves 4 m n k), cuBLAS little more than each matrix
- *           once
- *   halves: multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
+ *           op(a)^T. So a and b are swapped, and nothing is transposed. Naive: a thread for each element of c
+ *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (in half precision 4 m n k), cuBLAS little more than each
+ *           matrix once
+ *   half  : multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
  *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own. Naive:
  *           k ascending, fused multiply-adds
- *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int, and for types that it does not multiply */
+ *   fails : LS_ERR_INVALID if a size does not fit into cuBLAS's int, and for types that it does not multiply */
 #include <limits.h>
 
 #include "kernels/cuda/launch.cuh"
@@ -17,7 +17,7 @@ namespace {
 
 ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
     if (!is_element(dtype))
-        return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(dtype));
+        return ls_fail(LS_ERR_INVALID, "%s has no matrix multiplies of %s", op, ls_dtype_name(dtype));
     if (c_dtype == dtype || c_dtype == LS_FP32) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(dtype),
                    ls_dtype_name(c_dtype));
@@ -25,7 +25,7 @@ ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
 
 ls_status check_gemm(const ls_gemm_arguments *g) {
     if (g->beta != 0 && g->c_dtype != LS_FP32)
-        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+        return ls_fail(LS_ERR_INVALID, "gemm adds only to fp32, not to %s", ls_dtype_name(g->c_dtype));
     return check_types("gemm", g->dtype, g->c_dtype);
 }
 
@@ -50,21 +50,21 @@ cudaDataType_t type_of(ls_dtype dtype) {
     return dtype == LS_FP16 ? CUDA_R_16F : dtype == LS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Sums of halves are fp32 too. */
+/* Half-precision values are summed in fp32, too. */
 cublasComputeType_t arithmetic_of(const ls_cuda_lane *lane, ls_dtype dtype) {
     return dtype == LS_FP32 && lane->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
     const size_t most = INT_MAX;
-    if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
+    if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix multiplies run on the compute stream only", op);
     ls_status status = check_types(op, p->dtype, p->c_dtype);
     if (status != LS_OK) return status;
     const size_t row = p->row_a > p->row_b ? p->row_a : p->row_b;
     if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most && row <= most && p->row_c <= most)
         return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
-                   p->n, p->k, p->batch);
+    return ls_fail(LS_ERR_INVALID, "%s: products of %zu x %zu x %zu (%zu of them) exceed what cuBLAS can take", op,
+                   p->m, p->n, p->k, p->batch);
 }
 
 int row_of(size_t row, int dense) { return row > 0 ? (int)row : dense; }
@@ -75,7 +75,8 @@ ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_p
     if (p->beta == 1) return LS_OK;
     if (p->beta == 0) return ls_cuda_check(cudaMemsetAsync(p->c, 0, nbytes, lane->stream), lane->gpu, op);
     if (p->c_dtype != LS_FP32)
-        return ls_fail(LS_ERR_UNSUPPORTED, "%s: nothing but 0 and 1 scales %s", op, ls_dtype_name(p->c_dtype));
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s: scale factors other than 0 and 1 need fp32, not %s", op,
+                       ls_dtype_name(p->c_dtype));
     ls_scale_arguments scale = {static_cast<float *>(p->c), p->beta, count};
     return ls_cuda_scale(&scale, lane);
 }

@@ -1,4 +1,4 @@
-/* What the .cu files share: launching, geometry, sums over warps and blocks; types of elements and access to memory
+/* Shared by the .cu files: launching, geometry, sums over warps and blocks; types of elements and access to memory
  * are in elements.cuh. C++ only.
  *
  *   threads   a block has THREADS threads unless a file says otherwise; always whole warps
@@ -45,7 +45,7 @@ ls_status launch(const ls_cuda_lane *lane, const char *op, dim3 blocks, unsigned
     return ls_cuda_check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), lane->gpu, op);
 }
 
-/* One thread for each of `items`, however many: the geometry of the naive rung. */
+/* One thread for each of `items`, for any number: the geometry of the naive rung. */
 template <class... Parameters, class... Arguments>
 ls_status launch_each(const ls_cuda_lane *lane, const char *op, size_t items, void (*kernel)(Parameters...),
                       Arguments... arguments) {
@@ -93,7 +93,7 @@ __device__ inline float block_max(float value) {
 /* --- elementwise operations --------------------------------------------------------------------------------------- */
 
 /* A body has a member `template <int N> __device__ void at(size_t i) const` that computes the elements i .. i + N - 1.
- * It lies in an anonymous namespace, so that its kernels belong to its file. */
+ * It is in an anonymous namespace, so that its kernels belong to its file. */
 template <class Body> __global__ void each_naive(Body body, size_t count) {
     size_t i = global_thread();
     if (i < count) body.template at<1>(i);

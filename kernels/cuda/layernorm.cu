@@ -1,18 +1,18 @@
 /* layernorm — layer normalisation of each row, and its gradients.
  *   launch : naive, a thread for each row, and for each column of the parameters' gradients; fast, a warp for each row,
- *            by fours where rows can be cut so, and column_sums.cuh for those gradients
- *   bytes  : forward 3 reads of x and 1 write, backward 3 reads of dy and x and 1 write; all reads of a row but the first
- *            come from a cache, and those of column_sums.cuh from the L2 cache for a layer of up to some 40 MB
- *   halves : widened as they are read, rounded once as they are written
- *   order  : of a row: a lane takes every 32nd (four), ascending, then the butterfly of launch.cuh; naive, ascending. Of
- *            a column: that of column_sums.cuh; naive, rows ascending */
+ *            by fours if rows are multiples of four, and column_sums.cuh for those gradients
+ *   bytes  : forward 3 reads of x and 1 write, backward 3 reads of dy and x and 1 write; all reads of a row except the
+ *            first come from a cache, and those of column_sums.cuh from the L2 cache for a layer of up to some 40 MB
+ *   half   : widened as they are read, rounded once as they are written
+ *   order  : of a row: a lane takes every 32nd (four), ascending, then the butterfly of launch.cuh; naive, ascending.
+ *            Of a column: that of column_sums.cuh; naive, rows ascending */
 #include "kernels/cuda/column_sums.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-/* --- what both rungs share ------------------------------------------------------------------------------------------ */
+/* --- shared by both rungs ----------------------------------------------------------------------------------------- */
 
 struct Row {
     float mean, invstd;
@@ -54,7 +54,7 @@ struct Slopes {
 };
 
 template <class T> struct Backward {
-    static constexpr int SUMS = 2; /* of a column: dgamma, dbeta */
+    static constexpr int SUMS = 2; /* per column: dgamma, dbeta */
     T *dx;
     const T *dy, *x;
     const float *gamma, *mean, *invstd;
@@ -96,7 +96,7 @@ template <class Run> ls_status with_forward(const ls_layernorm_forward_arguments
     });
 }
 
-/* run(body, where its sums go) */
+/* run(body, where its sums are stored) */
 template <class Run> ls_status with_backward(const ls_layernorm_backward_arguments *a, Run run) {
     return with_element(a->dtype, "layernorm_backward", [&](auto zero) {
         using T = decltype(zero);

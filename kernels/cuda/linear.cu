@@ -1,14 +1,14 @@
-/* linear — what a linear layer does beside its matrix products: add_bias, add_bias_relu, add_bias_gelu, bias_gradient,
- * relu_bias_gradient, gelu_bias_gradient.
+/* linear — the operations of a linear layer besides its matrix multiplies: add_bias, add_bias_relu, add_bias_gelu,
+ * bias_gradient, relu_bias_gradient, gelu_bias_gradient.
  *   formula : y[r,c] += bias[c], then max(.., 0) or gelu(..); dbias[c] = sum over r of dy[r,c], with dy[r,c] = 0 where
  *             y[r,c] <= 0, or dy[r,c] times GELU's slope at x[r,c]
- *   launch  : bias, fast: a grid-stride loop over fours of y; a thread's column moves on by a constant, so nothing is
- *             divided in the loop. Gradient, fast: column_sums.cuh. Naive: a thread for each element, and for each
+ *   launch  : bias, fast: a grid-stride loop over fours of y; a thread's column advances by a constant, so the loop has
+ *             no division. Gradient, fast: column_sums.cuh. Naive: a thread for each element, and for each
  *             column
  *   cost    : bytes and flops of ops.def, and the parts' sums; bound by bandwidth. The fused operations save one pass
- *             over y (8 bytes per element; of halves 4) and over dy (4 bytes; 2)
- *   halves  : widened when they are read; sums are floats, those of parts too; y is rounded when it is stored. GELU
- *             reads x as it was stored, and dbias sums dy as it was stored
+ *             over y (8 bytes per element; in half precision 4) and over dy (4 bytes; 2)
+ *   half    : widened when read; sums are floats, those of parts too; y is rounded when it is stored. GELU
+ *             reads x as stored, and dbias sums dy as stored
  *   order   : of a column: that of column_sums.cuh. Naive: rows ascending, the bits of kernels/cpu */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/exponential.h"
@@ -21,7 +21,7 @@ enum class Activation { NONE, RELU, GELU };
 
 /* --- bias --------------------------------------------------------------------------------------------------------- */
 
-/* N elements of y from x, which is y but for GELU. The ReLU may come before the rounding, which changes no sign. */
+/* N elements of y from x, which is y except for GELU. The ReLU may precede the rounding, which changes no sign. */
 template <int N, class T, Activation F> __device__ void activate(T *y, T *x, const T *bias) {
     Floats<N> value = load<N>(x), bias4 = load<N>(bias);
     for (int k = 0; k < N; k++) value.at[k] += bias4.at[k];
@@ -51,7 +51,7 @@ __global__ void add_bias_fast(T *y, T *x, const T *bias, size_t columns, size_t 
     }
 }
 
-/* What is read: y, but for GELU. */
+/* The input: y, except for GELU. */
 void *input_of(const ls_add_bias_arguments *a) { return a->y; }
 void *input_of(const ls_add_bias_relu_arguments *a) { return a->y; }
 void *input_of(const ls_add_bias_gelu_arguments *a) { return a->x; }
@@ -84,7 +84,7 @@ ls_status fast_add_bias(const ls_cuda_lane *lane, const char *op, const Argument
 
 /* --- gradient ----------------------------------------------------------------------------------------------------- */
 
-/* The part of dy that passes where the forward pass stored `kept`: its output or, of GELU, its input. */
+/* The part of dy that passes through F, from the value that forward stored: its output, or for GELU its input. */
 template <Activation F> __device__ float passed(float dy, float kept) {
     if constexpr (F == Activation::RELU) return kept <= 0 ? 0 : dy;
     if constexpr (F == Activation::GELU) return dy * ls_gelu_slope(kept);
@@ -121,7 +121,7 @@ const void *kept_of(const ls_bias_gradient_arguments *) { return nullptr; }
 const void *kept_of(const ls_relu_bias_gradient_arguments *a) { return a->y; }
 const void *kept_of(const ls_gelu_bias_gradient_arguments *a) { return a->x; }
 
-/* run(body, columns), whatever the type. */
+/* run(body, columns), for any type. */
 template <Activation F, class Arguments, class Run>
 ls_status with_gradient(const char *op, const Arguments *a, Run run) {
     return with_element(a->dtype, op, [&](auto zero) {
@@ -149,7 +149,7 @@ ls_status fast_gradient(const ls_cuda_lane *lane, const char *op, const Argument
 
 } // namespace
 
-/* --- both rungs of each ------------------------------------------------------------------------------------------- */
+/* --- both rungs of each operation --------------------------------------------------------------------------------- */
 
 #define BOTH_RUNGS(op, function, activation)                                                                           \
     ls_status ls_cuda_naive_##op(const ls_##op##_arguments *a, const ls_cuda_lane *lane) {                             \

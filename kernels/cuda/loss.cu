@@ -2,14 +2,14 @@
  *   formula : kernels.h. cross_entropy of a row: s = largest logit, e[c] = exp(logits[c] - s), loss log(sum e) -
  *             (logits[label] - s), gradient scale (e[c] / sum e - [c = label])
  *   launch  : fast: a thread for each row of up to 32 classes (short_rows.cuh), a warp for longer rows, a block from
- *             WIDE classes on. A thread of a warp (block) takes every 32nd (256th) class, writes e where the gradient
- *             goes, and scales it when the sum is known; the row stays in cache. Each block adds up its rows' losses;
+ *             WIDE classes on. A thread of a warp (block) takes every 32nd (256th) class, writes e to the gradient's
+ *             memory, and scales it when the sum is known; the row stays in cache. Each block adds up its rows' losses;
  *             if there are several blocks, a second launch adds up theirs. Naive: one thread for the sum, and a thread
  *             for each row (squared_error: element) of the gradient
  *   cost    : bytes and flops of ops.def; bound by bandwidth
  *   order   : a row's sum: each thread's classes ascending, then (more than 32 classes) the butterfly of launch.cuh.
  *             The loss is summed in double: a thread's or group's rows ascending, then those of a block, then the
- *             blocks. Numbers of blocks follow from the arguments alone
+ *             blocks. Numbers of blocks depend on the arguments alone
  *   fails   : a label outside [0, classes) goes to lane->fault, its row's loss is NaN, its gradient is not written */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/short_rows.cuh"
@@ -18,14 +18,14 @@ using namespace ls_cuda;
 
 namespace {
 
-constexpr size_t WIDE = 1024;       /* classes: a block to a row */
-constexpr size_t FEW_ROWS = 64;     /* for which one large block saves the second launch */
+constexpr size_t WIDE = 1024;       /* classes from which a row has a block */
+constexpr size_t FEW_ROWS = 64;     /* up to these, one large block saves a launch */
 constexpr unsigned LARGE = 1024;    /* threads of that block */
-constexpr size_t MOST_PARTS = 1024; /* blocks otherwise */
+constexpr size_t MOST_PARTS = 1024; /* blocks in other cases */
 
 /* --- sums in two stages ------------------------------------------------------------------------------------------- */
 
-/* Where blocks put their sums: into `parts`; the only or last block (parts NULL) puts the result into *loss. */
+/* The results of blocks: several blocks store sums in `parts`; the only or last block (parts NULL) stores *loss. */
 struct Loss {
     float *loss;
     float scale;
@@ -50,7 +50,7 @@ __global__ void add_losses(Loss out, const double *parts, size_t count) {
 
 unsigned parts_for(size_t wanted) { return (unsigned)(wanted < MOST_PARTS ? (wanted > 0 ? wanted : 1) : MOST_PARTS); }
 
-/* Where the first stage of `blocks` blocks leaves its sums. */
+/* Memory for the sums of the first stage's `blocks` blocks. */
 double *parts_of(const ls_cuda_lane *lane, unsigned blocks) {
     return blocks > 1 ? static_cast<double *>(lane->scratch) : nullptr;
 }
@@ -172,7 +172,7 @@ template <unsigned GROUP> __global__ void cross_entropy_fast(Rows a, Loss out) {
     put_loss(out, total);
 }
 
-/* Replaces a row, which is the thread's own, by its gradient; returns its loss. */
+/* Replaces a row, which only this thread uses, by its gradient; returns its loss. */
 __device__ float cross_entropy_short_row(float *row, unsigned classes, unsigned label, float scale) {
     const float shift = largest_logit(row, classes), of_label = row[label];
     float sum = 0;
@@ -262,7 +262,7 @@ __global__ void count_correct_naive(Rows a, int64_t *correct) {
     for (size_t r = 0; r < a.rows; r++) *correct += is_correct(a.logits + r * a.classes, a.classes, a.labels[r]);
 }
 
-/* The largest logit that is no NaN, and the first place that has it; at = SIZE_MAX: none so far. */
+/* The largest logit that is not NaN, and its first index; at = SIZE_MAX: none so far. */
 struct Best {
     float value;
     unsigned long long at;
@@ -280,11 +280,11 @@ __device__ size_t first_largest(const float *logits, size_t classes, unsigned la
         Best other = {__shfl_xor_sync(FULL_WARP, best.value, distance), __shfl_xor_sync(FULL_WARP, best.at, distance)};
         best = better(best, other);
     }
-    /* a NaN at place 0 stays the best, as in is_correct: nothing compares larger */
+    /* a NaN at index 0 stays the best, as in is_correct: no value compares larger */
     return isnan(logits[0]) || best.at == SIZE_MAX ? 0 : (size_t)best.at;
 }
 
-/* Adds up a block's count: into `parts`, or into *correct without them. */
+/* Stores a block's count: in `parts`, or in *correct without them. */
 __device__ void put_count(int64_t *correct, long long *parts, long long total) {
     total = block_sum(total);
     if (threadIdx.x == 0 && parts) parts[blockIdx.x] = total;

@@ -1,16 +1,16 @@
-/* maxpool — the largest value of each window, and where it was; windows do not overlap (stride = size).
- *   naive  : forward a thread for each window; backward a thread for each input value, which looks whether its window
+/* maxpool — the largest value of each window, and its index; windows do not overlap (stride = size).
+ *   naive  : forward a thread for each window; backward a thread for each input value, which checks whether its window
  *            chose it. Nothing is added up, and nothing is written twice
  *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbouring windows, so that it
  *            reads and writes four input elements at a time; one window, and two elements, if rows have an odd number
- *            or the arrays are not aligned. All else takes the naive kernels: they suffice, since a warp shares its
- *            reads
- *   types  : elements are compared as floats; what is written is an element that was read, so nothing is rounded
+ *            or the arrays are not aligned. In all other cases the naive kernels run: they suffice, since a warp shares
+ *            its reads
+ *   types  : elements are compared as floats; each result is an element of the input, so nothing is rounded
  *   launch : blocks of 256 threads, one window, pair of windows or input value each
- *   bytes  : forward reads an element per input value, and writes an element and a byte per window; backward the other
- *            way round. For windows of 2x2, 21 a window each way (halves: 11). flops: 4 comparisons a window
+ *   bytes  : forward reads an element per input value, and writes an element and a byte per window; backward the
+ *            reverse. For windows of 2x2, 21 a window each way (half precision: 11). flops: 4 comparisons a window
  *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there are
- *            several. The bits are those of kernels/cpu (but a NaN's) */
+ *            several. The bits are those of kernels/cpu (except a NaN's) */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -82,10 +82,10 @@ __global__ void backward_value(ls_pool_shape s, Windows windows, T *dx, const T 
 /* COUNT values that are accessed together. */
 template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Together { T at[COUNT]; };
 
-/* The input values of N windows are two of these, one below the other. */
+/* The input values of N windows are two of these, in consecutive rows. */
 template <class T, int N> using Row = Together<T, 2 * N>;
 
-/* Where the upper one lies; the lower is `width` behind it. i, width: counted in N windows. */
+/* The index of the upper one; the lower is `width` further on. i, width: counted in N windows. */
 __device__ size_t upper_row(unsigned i, unsigned width) { return (size_t)i + (size_t)(i / width) * width; }
 
 template <class T, int N>
@@ -127,7 +127,7 @@ __global__ void backward_2x2(unsigned width, unsigned count, T *dx, const T *dy,
     rows[width] = lower;
 }
 
-/* How many windows a thread takes on the fast rung; 0: the naive kernels do it. */
+/* Number of windows per thread on the fast rung; 0: the naive kernels run. */
 template <class T>
 size_t windows_a_thread(const ls_pool_shape &s, const Windows &w, const void *input, const void *output,
                         const uint8_t *choice) {

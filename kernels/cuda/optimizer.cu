@@ -1,20 +1,20 @@
 /* optimizer — set_learning_rate, begin_update, sgd, adam, sgd_list, adam_list.
- *   formula : kernels.h. What varies from step to step is read from the update state on the GPU, so that neither the
- *             host nor a captured CUDA graph need know it. With found_inf every thread returns
+ *   formula : kernels.h. Values that vary from step to step are read from the update state on the GPU, so that neither
+ *             the host nor a captured CUDA graph needs them. With found_inf every thread returns
  *   launch  : fast: a block for each chunk of LS_UPDATE_CHUNK elements, 256 threads, four floats each at a time. A list
  *             is one launch for all of its tensors: a block finds its own by a binary search over first_chunk; a list
  *             of fewer chunks than the GPU has multiprocessors has SPLIT blocks for each. Naive: a thread for each
  *             element of a tensor, a block for each tensor of a list
  *   cost    : bytes and flops of ops.def; bound by bandwidth. A launch costs a few microseconds, as much as 10 MB of
  *             memory traffic, which is why a model of many small tensors is updated as a list
- *   order   : element by element, with the fused multiply-adds of kernels/cpu, whose bits every rung gives */
+ *   order   : element by element, with the fused multiply-adds of kernels/cpu, whose bits both rungs give */
 #include "kernels/cuda/update_list.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-/* --- the update state: a thread ----------------------------------------------------------------------------------- */
+/* --- the update state: one thread --------------------------------------------------------------------------------- */
 
 __global__ void set_learning_rate(ls_update_state *states, size_t count, double rate) {
     for (size_t s = 0; s < count; s++) states[s].learning_rate = rate;
@@ -48,7 +48,7 @@ __global__ void begin_update(ls_update_state *state, double beta1, double beta2)
     state->bias2_sqrt = (float)sqrt(1 - power(beta2, state->step));
 }
 
-/* --- the rules: what all elements share, and the update of N elements from the i-th on ---------------------------- */
+/* --- the rules: factors common to all elements, and the update of N elements from the i-th on --------------------- */
 
 struct Sgd {
     struct Factors {
@@ -136,7 +136,7 @@ __global__ void update_list_naive(Rule rule, const ls_update_state *state, const
 
 /* --- fast --------------------------------------------------------------------------------------------------------- */
 
-/* All threads of a block. */
+/* Every thread of a block calls. */
 template <class Rule> __device__ void update_chunk(const typename Rule::Factors &factors, const Chunk &chunk) {
     const ls_update_tensor &tensor = chunk.tensor;
     bool aligned = is_aligned(tensor.parameter, tensor.gradient, tensor.first, tensor.second);
@@ -152,7 +152,7 @@ template <class Rule> __global__ void update_fast(Rule rule, const ls_update_sta
 
 constexpr size_t SPLIT = LS_UPDATE_CHUNK / (4 * THREADS);
 
-/* One of `split` equal parts of a chunk; the last ones of a short chunk are empty. */
+/* One of `split` equal parts of a chunk; the last parts of a short chunk are empty. */
 __device__ Chunk part_of(Chunk chunk, size_t index, size_t split) {
     size_t each = LS_UPDATE_CHUNK / split, begin = index * each, left = chunk.count > begin ? chunk.count - begin : 0;
     return {chunk.tensor, chunk.begin + begin, left < each ? left : each};

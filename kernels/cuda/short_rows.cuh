@@ -1,9 +1,9 @@
-/* short_rows — rows of at most SHORT numbers, a thread to each.
- *   idea  : a warp for each row would leave most of its lanes idle. A thread that walked its row in global memory would
+/* short_rows — rows of at most SHORT numbers, one thread per row.
+ *   idea  : a warp for each row would leave most of its lanes idle. A thread that read its row from global memory would
  *           touch a sector of 32 bytes for every number. So a block first copies THREADS consecutive rows into shared
- *           memory, by coalesced reads. Then each thread works on a row of its own, and the block writes the rows back,
+ *           memory, by coalesced reads. Then each thread works on its own row, and the block writes the rows back,
  *           coalesced again
- *   banks : rows lie an odd number of words apart, so that the threads of a warp, each at the same place of its row,
+ *   banks : rows are an odd number of words apart, so that the threads of a warp, each at the same index of its row,
  *           use 32 different banks
  *   cost  : 33 KiB of shared memory a block; two synchronisations, and three if rows are written back */
 #ifndef LS_KERNELS_CUDA_SHORT_ROWS_CUH

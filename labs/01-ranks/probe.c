@@ -1,4 +1,4 @@
-/* What lab 01's functions make of an environment, and where the letter goes. */
+/* Tests lab 01's functions: how they read the environment, and which ranks the letter passes. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void forget(void) {
     }
 }
 
-/* Of the six, those whose bit is set in `mask`. */
+/* Sets those of the six variables whose bit is set in `mask`. */
 static void say(const char *const names[ENV_COUNT], char values[ENV_COUNT][ENV_TEXT], unsigned mask) {
     for (int i = 0; i < ENV_COUNT; i++)
         if (mask >> i & 1) setenv(names[i], values[i], 1);
@@ -77,12 +77,12 @@ static void case_of(probe *p, const char *const names[ENV_COUNT], char values[EN
     probe_case(p, "%s", mask ? list(text, sizeof text, names, values, mask) : "none of the six variables");
 }
 
-/* A drawn rank of a job on machines with `here` ranks each, of which `world` is a multiple. */
+/* A random rank of a job on machines with `here` ranks each; `world` is a multiple of that. */
 static void read_one(probe *p, const char *const names[ENV_COUNT], int world, int here) {
     char values[ENV_COUNT][ENV_TEXT];
     int rank = (int)probe_draw(p, (uint64_t)world);
     int local = world == here ? rank : (int)probe_draw(p, (uint64_t)here);
-    /* never both the same on several machines: one must not be taken for the other */
+    /* on several machines the two differ, so that a body that confuses them fails */
     if (world != here && local == rank) rank = here + local;
     write_values(values, (const int[]){rank, world, local, here});
     case_of(p, names, values, ALL);
@@ -105,7 +105,7 @@ static unsigned bit_of(const char *name) {
     return 0;
 }
 
-/* Any of those that are set will do, and any that is missing. */
+/* The message may name any variable that is set, and any that is missing. */
 static void see_whether_it_says_so(probe *p, const char *message, unsigned known) {
     char set[ENV_TEXT] = "", missing[ENV_TEXT] = "";
     bool is_told = sscanf(message, "the environment has %31s but not %31[A-Z_]:", set, missing) == 2 &&
@@ -124,7 +124,7 @@ static void half(probe *p, unsigned mask) {
     if (discover(&self, message) != LS_OK) see_whether_it_says_so(p, message, mask);
 }
 
-/* An empty variable is set. Alone it must not pass for "no launcher", and beside the others it is not the missing one. */
+/* An empty variable is set: alone it does not mean "no launcher", and with others it is not the missing one. */
 static void half_empty(probe *p, int which, unsigned mask) {
     char values[ENV_COUNT][ENV_TEXT], message[512] = "", missing[ENV_TEXT] = "";
     ddp_rank self;
@@ -139,7 +139,7 @@ static void half_empty(probe *p, int which, unsigned mask) {
     probe_see(p, "whether the message calls the empty variable missing", "%s", is_missing ? "yes" : "no");
 }
 
-/* Whom RANK leaves out, mpirun knows. */
+/* RANK is missing, but mpirun's variables give the rank. */
 static void half_known(probe *p, unsigned mask) {
     char values[ENV_COUNT][ENV_TEXT];
     int here = 2 + (int)probe_draw(p, 3), local = (int)probe_draw(p, (uint64_t)here);
@@ -166,7 +166,7 @@ static void env_half(probe *p) {
     half_known(p, 1u << RANK | 1u << WORLD_SIZE);
 }
 
-/* One of the numbers is another text, the rest is right. */
+/* One of the numbers is an invalid text, the others are right. */
 static void wrong(probe *p, const char *const names[ENV_COUNT], const int right[ENV_NUMBERS], int which,
                   const char *text) {
     char values[ENV_COUNT][ENV_TEXT], message[512] = "", variable[ENV_TEXT] = "";
@@ -221,7 +221,7 @@ struct fault {
 };
 
 struct round {
-    int64_t begun[HELLO_LETTER], junk; /* rank 0's letter, and what the others' hold */
+    int64_t begun[HELLO_LETTER], junk; /* rank 0's letter, and the contents of the others' */
     struct fault fault;
     int64_t letters[MOST_RANKS][HELLO_LETTER];
     ls_status status[MOST_RANKS];
@@ -229,7 +229,7 @@ struct round {
     ls_comm_traffic traffic[MOST_RANKS];
 };
 
-/* The fault of the round that is being run. */
+/* The fault of the current round. */
 static struct fault fault = {.rank = -1};
 
 ls_status __real_ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype,
@@ -239,7 +239,7 @@ ls_status __wrap_ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buff
                               int peer);
 ls_status __wrap_ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
 
-/* The operation takes place all the same, so that a body that ignores the failure comes to its end without another. */
+/* The operation is executed nevertheless, so that a body that ignores the failure ends without another one. */
 static ls_status break_operation(const ls_comm *comm, ls_stream *stream, enum operation operation, ls_status status) {
     if (ls_comm_rank(comm) != fault.rank || operation != fault.operation) return status;
     if (fault.failure == REFUSED) return LS_ERR_PEER;
@@ -258,8 +258,8 @@ ls_status __wrap_ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, si
     return break_operation(comm, stream, OPERATION_RECV, status);
 }
 
-/* The letter is looked at as soon as the call has returned, and its memory is used for something else. On compute
- * streams: what is shuffled there and waits for other ranks has a thread of its own (common/device/cpu_shuffle.c). */
+/* Reads the letter as soon as the call has returned, and overwrites its memory. On compute streams: shuffled work there
+ * that waits for other ranks has a thread of its own (common/device/cpu_shuffle.c). */
 static ls_status pass_letter(crew_rank *rank) {
     struct round *round = rank->argument;
     ls_stream *stream = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
@@ -301,7 +301,7 @@ static void round_of(probe *p, const char *streams, int ranks, const int64_t beg
     see_letters(p, &round, ranks);
 }
 
-/* With two ranks left and right are the same. */
+/* With two ranks the left and the right neighbour are the same. */
 static void letters(probe *p, const char *streams, int first_world) {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
@@ -312,12 +312,12 @@ static void letters(probe *p, const char *streams, int first_world) {
     }
 }
 
-/* A whole number of more than 32 bits, and more than a double holds. */
+/* An integer that neither 32 bits nor a double can represent. */
 static int64_t draw_large(probe *p) {
     return ((int64_t)1 << 61) + ((int64_t)probe_draw(p, 1 << 30) << 24) + (int64_t)probe_draw(p, 1 << 24);
 }
 
-/* Signatures are added to what the letter has, whatever that is. */
+/* Signatures are added to the letter's values, whatever these are. */
 static void letter_of_large_numbers(probe *p, int ranks) {
     const int64_t begun[] = {draw_large(p), draw_large(p), -draw_large(p)};
     probe_case(p, "%d ranks, and a letter that has %lld signatures, who add up to %lld", ranks,
@@ -325,7 +325,7 @@ static void letter_of_large_numbers(probe *p, int ranks) {
     round_of(p, "inline", ranks, begun);
 }
 
-/* No failure is lost, whichever operation's it is. */
+/* The failure of each operation must be returned. */
 static void with_fault(probe *p, int ranks, struct fault broken) {
     struct round round = {.junk = -1, .begun = {7}};
     probe_case(p, "%d ranks, of which rank %d's %s %s", ranks, broken.rank,
@@ -353,7 +353,7 @@ static void letter_round(probe *p) {
     with_every_fault(p, REFUSED);
 }
 
-/* Who does not wait for an operation does not hear either that it has failed. */
+/* A body that does not wait for an operation does not notice its failure either. */
 static void letter_waits(probe *p) {
     for (int again = 0; again < 3; again++) {
         char streams[32];

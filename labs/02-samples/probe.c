@@ -1,4 +1,4 @@
-/* What lab 02's functions give: sizes and places of pieces; counts, shares and orders of samplers. */
+/* Tests lab 02's functions: sizes and offsets of pieces; counts, shares and orders of samplers. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 static const int piece_numbers[] = {1, 2, 3, 4, 5, 8, 16};
 enum { PIECE_NUMBERS = sizeof piece_numbers / sizeof piece_numbers[0], MOST_LENGTH = 40 };
 
-/* A function that writes nothing is not to find the right answer in here. */
+/* Initial values that are never the right answer, for functions that write nothing. */
 static void chunk(size_t length, int pieces, int index, size_t *begin, size_t *count) {
     *begin = *count = (size_t)-7;
     ls_chunk(length, pieces, index, begin, count);
@@ -43,7 +43,7 @@ static void see_places(probe *p, size_t length, int pieces) {
     for (int i = 0; i < pieces; i++) see_place(p, length, pieces, i);
 }
 
-/* Of many pieces: the first, those around a drawn one, around the end of what is there, and the last. */
+/* Of many pieces: the first, those around a random one, those around the last that is not empty, and the last. */
 static void see_some_places(probe *p, size_t length, int pieces) {
     probe_case(p, "%zu samples in %d pieces, some of them", length, pieces);
     size_t there = ls_chunk_count(length, pieces);
@@ -65,8 +65,8 @@ static void chunk_places(probe *p) {
     for (size_t length = 0; length <= MOST_LENGTH; length++)
         for (int i = 0; i < PIECE_NUMBERS; i++) see_places(p, length, piece_numbers[i]);
     for (int i = 0; i < PIECE_NUMBERS; i++) see_places(p, SIZE_MAX - probe_draw(p, 3), piece_numbers[i]);
-    /* numbers of pieces that 8 or 16 bits do not hold, of lengths around what 8, 16, 24 (a float), 32 and 53 bits (a
-     * double) hold */
+    /* numbers of pieces beyond 8 and 16 bits, of lengths around the limits of 8, 16, 24 (a float), 32 and 53 bits (a
+     * double) */
     static const int many[] = {3, 64, 255, 256, 257, 1000, 65535, 65536, 65537};
     static const int bits[] = {8, 16, 24, 31, 32, 53, 63};
     for (size_t m = 0; m < sizeof many / sizeof many[0]; m++) {
@@ -113,7 +113,7 @@ static ls_sampler *open_sampler(probe *p, const struct share *s, int rank) {
     return sampler;
 }
 
-/* Of many ranks, a few: the first and the last two, and one in between. */
+/* Of many ranks only the first two, the last two, and one in between. */
 static bool is_looked_at(const struct share *s, int rank) {
     return s->world_size <= MOST_DRAWN_RANKS || rank < 2 || rank >= s->world_size - 2 || rank == s->world_size / 2;
 }
@@ -133,7 +133,7 @@ static void see_counts(probe *p, const struct share *s) {
     }
 }
 
-/* How often each sample is seen, by all ranks together. Which of them are seen twice is the order's affair. */
+/* How often all ranks together see each sample. The check of the order tests which samples are seen twice. */
 static void see_share(probe *p, const struct share *s) {
     enum { MOST_TIMES = 10 };
     static int seen[MOST_SAMPLES];
@@ -177,7 +177,7 @@ static void see_order(probe *p, const struct share *s) {
     }
 }
 
-/* Small ones first; fewer samples than ranks, multiples of the ranks, one more and one less; then drawn ones. */
+/* Small shares first: fewer samples than ranks, multiples of the ranks, one more and one less; then random ones. */
 static void every_share(probe *p, bool shuffle, void (*see)(probe *p, const struct share *s)) {
     static const int worlds[] = {1, 2, 3, 4, 8};
     static const int64_t counts[] = {1, 2, 3, 5, 7, 8, 9, 23, 24, 25, 100};
@@ -186,7 +186,7 @@ static void every_share(probe *p, bool shuffle, void (*see)(probe *p, const stru
         for (int w = 0; w < WORLDS; w++)
             for (int m = 0; m < MANNERS; m++)
                 see(p, &(struct share){.n = counts[c], .world_size = worlds[w], .manner = m, .shuffle = shuffle});
-    for (int i = 0; i < 8; i++) /* a seed and an epoch that are not 0, where that still can be read */
+    for (int i = 0; i < 8; i++) /* a seed and an epoch other than 0, if the case is small enough to read */
         see(p, &(struct share){
                    .n = 5, .world_size = 1 + i / 4, .shuffle = shuffle, .seed = (uint64_t)(i / 2 % 2), .epoch = i % 2});
     for (int again = 0; again < 10; again++)
@@ -198,14 +198,14 @@ static void every_share(probe *p, bool shuffle, void (*see)(probe *p, const stru
                                    .epoch = (int64_t)probe_draw(p, 100),
                                    .seed = probe_draw(p, 1000000)});
     for (int m = 0; m < MANNERS; m++) see(p, &(struct share){.n = 0, .world_size = 4, .manner = m, .shuffle = shuffle});
-    for (int m = 0; m < MANNERS; m++) { /* more ranks than 8 bits hold, and more samples than 16 */
+    for (int m = 0; m < MANNERS; m++) { /* more ranks than 8 bits count, and more samples than 16 bits do */
         see(p, &(struct share){.n = 1000, .world_size = MOST_RANKS, .manner = m, .shuffle = shuffle});
         see(p, &(struct share){.n = 7, .world_size = MOST_RANKS, .manner = m, .shuffle = shuffle});
         see(p, &(struct share){.n = MOST_SAMPLES, .world_size = 1 + m % 2 * 2, .manner = m, .shuffle = shuffle});
     }
 }
 
-/* Numbers of samples that a float does not hold: it gives one less, or one more. */
+/* Numbers of samples that a float rounds to one less, or one more. */
 static void see_counts_of_many(probe *p) {
     static const struct share many[] = {{.n = (1 << 24) + 1, .world_size = 64},
                                         {.n = (1 << 24) + 3, .world_size = 4, .manner = 1},

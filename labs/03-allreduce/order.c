@@ -1,12 +1,13 @@
-/* order — a race detector for algorithms that go in steps (common/comm/allreduce_steps.h).
- *   idea  : the probe is linked with --wrap, so that the student's calls come here first and are written down, rank by
- *           rank. Afterwards the ranks are run once more on paper, with vector clocks: a rank's clock counts its own
- *           calls, and awaiting a peer's step takes over what that peer knew when it did the step. A read and a write of
- *           one element by two ranks are ordered if one of them was known to the other's rank when it came
- *   why   : a missing wait gives the right sum on most runs. Here it shows in every run, since what is judged is not
- *           who came first but who had to
- *   cost  : calls x writes of a rank; some thousand comparisons
- *   fails : what does not go through ls_steps_reduce and ls_steps_copy is not seen; `reads` counts what does */
+/* order — a race detector for algorithms that consist of steps (common/comm/allreduce_steps.h).
+ *   idea  : the probe is linked with --wrap, so that the student's calls are recorded here, rank by rank. Afterwards
+ *           the recorded calls are simulated with vector clocks: a rank's clock counts its own calls, and awaiting a
+ *           peer's step merges the clock that the peer had when it completed the step. A read and a write of one
+ *           element by two ranks are ordered if one of them was in the clock of the other's rank when the other took
+ *           place
+ *   why   : a missing wait gives the right sum on most runs. Here it shows in every run, since the check is not which
+ *           access came first but which one had to
+ *   cost  : calls x writes of a rank: a few thousand comparisons
+ *   fails : accesses other than by ls_steps_reduce and ls_steps_copy are not seen; `reads` counts those that are */
 #include "labs/03-allreduce/order.h"
 
 #include <stdbool.h>
@@ -25,7 +26,7 @@ struct call {
     int peer;      /* AWAIT, TAKE; -1: it takes from itself only */
     uint32_t step; /* AWAIT, DONE */
     ls_range range;
-    int clock[MOST_RANKS]; /* what the rank knew, from judging */
+    int clock[MOST_RANKS]; /* the rank's clock, set by the check */
 };
 
 static struct {
@@ -33,7 +34,7 @@ static struct {
     int count, judged;
 } ranks[MOST_RANKS];
 
-/* The wait that is made to fail, and what the rank takes from others afterwards. */
+/* The wait that is made to fail, and how much the rank reads from others afterwards. */
 static struct {
     int rank;
     uint32_t step;
@@ -85,7 +86,7 @@ void __wrap_ls_comm_step_done(ls_comm *comm, uint32_t step) {
     __real_ls_comm_step_done(comm, step);
 }
 
-/* --- on paper ------------------------------------------------------------------------------------------------------ */
+/* --- simulation ---------------------------------------------------------------------------------------------------- */
 
 void order_begin(void) {
     memset(ranks, 0, sizeof ranks);
@@ -102,7 +103,7 @@ void order_lose(int rank, uint32_t step, ls_status failure) {
 
 size_t order_taken_after_loss(void) { return lost.taken; }
 
-/* The peer's call by which it had done the step, among those judged; NULL: not yet. Step 0 is the meeting. */
+/* The simulated call by which the peer completed the step; NULL: not yet. Step 0 is the initial barrier. */
 static const struct call *find_done(int peer, uint32_t step) {
     for (int i = 0; i < ranks[peer].judged; i++) {
         const struct call *call = &ranks[peer].call[i];
@@ -111,7 +112,7 @@ static const struct call *find_done(int peer, uint32_t step) {
     return NULL;
 }
 
-/* False: it has to wait for a peer that is not so far. */
+/* False: it has to wait for a peer that has not completed the step. */
 static bool judge_call(int rank, struct call *call, int world_size) {
     int at = ranks[rank].judged;
     const struct call *before = at > 0 ? call - 1 : NULL, *done = NULL;
@@ -139,7 +140,7 @@ static void judge_clocks(int world_size) {
 
 static bool overlap(ls_range a, ls_range b) { return a.begin < b.end && b.begin < a.end; }
 
-/* Every take writes the range in the taker's own view. */
+/* Every read from a peer writes the same range in the reader's own buffer. */
 static bool is_ordered(int reader, const struct call *read) {
     for (int i = 0; i < ranks[read->peer].count; i++) {
         const struct call *write = &ranks[read->peer].call[i];

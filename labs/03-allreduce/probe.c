@@ -1,4 +1,4 @@
-/* What lab 03's ring and direct all-reduce do: sums, messages, who wrote to whom. */
+/* Tests lab 03's ring and direct all-reduce: sums, messages, and which rank sent to which. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { MAX_RANKS = LS_COMM_MAX_RANKS, IN_A_ROW = 2 };
 
 enum look { SUMS, COUNTS, ORDER_ONLY };
 
-/* Two all-reduces in a row, of other buffers: the second finds what the first has left of the group. */
+/* Two consecutive all-reduces of different buffers: the second starts from the group's state after the first. */
 struct run {
     size_t count;
     ls_dtype dtype;
@@ -37,7 +37,7 @@ static ls_status reduce(crew_rank *rank) {
 
 static bool is_half(ls_dtype dtype) { return dtype == LS_FP16 || dtype == LS_BF16; }
 
-/* Values of the type: large whole numbers for int64 and int32, for the others what they can hold of -1 .. 1. */
+/* Values of the type: large integers for int64 and int32, and for the others values of -1 .. 1, rounded to the type. */
 static void draw(probe *p, ls_dtype dtype, void *values, size_t count) {
     float *drawn = malloc(count * sizeof *drawn);
     if (drawn) probe_draw_floats(p, drawn, count);
@@ -50,7 +50,7 @@ static void draw(probe *p, ls_dtype dtype, void *values, size_t count) {
     free(drawn);
 }
 
-/* The second buffer in a row ends before memory that nobody may write; the first has exactly its size. */
+/* The second buffer is followed by memory that must not be written; the first has exactly its size. */
 enum { BEHIND_NBYTES = 64, BEHIND = 0x5a };
 
 static char *behind(const struct run *run, int rank) {
@@ -63,7 +63,7 @@ static bool is_written_behind(const struct run *run, int rank) {
     return false;
 }
 
-/* Halves and int32 as the whole numbers that their bits are. */
+/* fp16 and int32 values as the integers of their bits. */
 static void see_values(probe *p, const char *what, const struct run *run, const void *values) {
     int64_t *wholes = calloc(run->count, sizeof *wholes);
     for (size_t i = 0; wholes && i < run->count; i++) {
@@ -94,7 +94,7 @@ static void see(probe *p, const struct run *run, int ranks, ls_status status, en
     }
 }
 
-/* Memory for as many all-reduces in a row as are looked at, with values; false: there is none. */
+/* Allocates and fills the buffers of `in_a_row` consecutive all-reduces; false if there is no memory. */
 static bool fill(probe *p, struct run *run, int ranks, int in_a_row) {
     bool complete = true;
     for (int i = 0; i < in_a_row; i++) {
@@ -124,7 +124,8 @@ static void all_reduce(probe *p, const char *algorithm, int ranks, size_t count,
     release(&run);
 }
 
-/* N = 2 hides a wrong neighbour, N = 4 a wrong modulus: 3 and 5 come early. Above 2 KiB chunks are more than a line. */
+/* N = 2 hides a wrong neighbour, N = 4 a wrong modulus: 3 and 5 are tested early. Above 2 KiB a chunk is more than a
+ * line. */
 static const int worlds[] = {2, 3, 4, 5, 8};
 static const size_t sizes[] = {1024, 5000, 16 * 1024 + 7};
 
@@ -134,8 +135,8 @@ static void every_case(probe *p, const char *algorithm, enum look look) {
             all_reduce(p, algorithm, worlds[w], sizes[s], look);
 }
 
-/* Messages in which chunks at the end are empty (one of 16 floats is a line), and those that are not whole lines: by the
- * ring they may be small, direct takes such in one round. */
+/* Messages whose last chunks are empty (16 floats are a line), and messages that are not whole lines: small ones for
+ * the ring, since direct sends those in one round. */
 static void every_small_case(probe *p, const char *algorithm, enum look look) {
     static const size_t small[] = {1, 3, 16, 17, 33};
     static const int small_worlds[] = {2, 3, 5};
@@ -145,7 +146,7 @@ static void every_small_case(probe *p, const char *algorithm, enum look look) {
     all_reduce(p, algorithm, 16, 1025, look);
 }
 
-/* As many ranks as there may be (by the ring fewer, each with more than 64 steps); more elements than 16 bits count;
+/* The maximum number of ranks (fewer for the ring, which needs more than 64 steps); more elements than 16 bits count;
  * slices. */
 static void every_large_case(probe *p, const char *algorithm, enum look look) {
     all_reduce(p, algorithm, strcmp(algorithm, "ring") == 0 ? 40 : LS_COMM_MAX_RANKS, 2000, look);
@@ -156,7 +157,7 @@ static void every_large_case(probe *p, const char *algorithm, enum look look) {
     slices_use(in_two_slices = false);
 }
 
-/* Not all sums are of floats, and not all reductions are sums. */
+/* Reductions of other types than float, and reductions other than sums. */
 static void other_types(probe *p, const char *algorithm) {
     static const struct {
         ls_dtype dtype;
@@ -194,7 +195,8 @@ static void ring_count(probe *p) { count(p, "ring"); }
 static void direct_sum(probe *p) { sum(p, "direct"); }
 static void direct_count(probe *p) { count(p, "direct"); }
 
-/* A wait that fails: its status comes back, and nothing is taken any more. What the others say depends on who is first. */
+/* A wait that fails: its status is returned, and nothing is read after it. What the other ranks report depends on which
+ * one is first. */
 static void lose(probe *p, int ranks, int rank, uint32_t step, ls_status failure) {
     struct run run = {.count = 1024, .dtype = LS_FP32};
     order_begin();
@@ -208,7 +210,7 @@ static void lose(probe *p, int ranks, int rank, uint32_t step, ls_status failure
     order_begin();
 }
 
-/* In shuffled order of threads a missing wait may go well; on paper it does not (order.c). */
+/* With shuffled threads a missing wait may stay without effect; the simulation (order.c) detects it in every run. */
 static void ring_order(probe *p) {
     char text[160];
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {

@@ -1,7 +1,8 @@
 /* slices — messages that do not fit into one slice, among threads.
- *   idea  : the probe is linked with --wrap, so that the exchange calls these functions first. They show the student's
- *           one half of the columns, and then the other, as exchange.c does between processes
- *   why   : ranks that are threads see each other's buffers whole, so x->count and x->slice_count are the same there */
+ *   idea  : the probe is linked with --wrap, so that the exchange calls these functions first. They pass the student's
+ *           functions one half of the columns, and then the other, as exchange.c does between processes
+ *   why   : ranks that are threads see each other's whole buffers, so that x->count and x->slice_count would be
+ *           equal */
 #include "labs/03-allreduce/slices.h"
 
 #include "common/comm/exchange.h"
@@ -15,7 +16,7 @@ ls_status __wrap_ls_allreduce_direct(ls_exchange *x);
 
 void slices_use(bool two) { two_slices = two; }
 
-/* The slice begins `columns` further on. */
+/* Moves the slice forward by `columns`. */
 static void move_on(ls_exchange *x, size_t columns) {
     x->first += columns;
     for (int r = 0; r < x->comm->world_size; r++) x->view[r] += columns * x->element_nbytes;

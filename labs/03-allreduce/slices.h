@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* From now on messages of more than one round go through in two slices, or whole again. While no rank runs. */
+/* From now on messages of more than one round are sent in two slices, or whole again. Call while no rank runs. */
 void slices_use(bool two);
 
 #endif

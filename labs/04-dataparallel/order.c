@@ -1,16 +1,17 @@
-/* order — a race detector for what is enqueued on streams (common/device/device.h).
- *   idea  : the probe is linked with --wrap, so that copies, passes, records and waits come here first and are written
- *           down as tasks of their streams, with the memory that they read and write. Each task bears a vector clock:
- *           a stream's clock counts its own tasks, a record keeps the clock of its stream, and a wait takes over what
- *           the event keeps. Two tasks of different streams that touch the same memory, one of them writing, are
- *           ordered if one of them was known to the other's stream when it was enqueued
- *   why   : where streams run inline a missing wait gives the right bits, and in a random order it gives them now and
- *           then. Here it shows in every run: what is judged is not who came first but who had to
- *   host  : a wait refers to the latest record that the host has enqueued. Of what another thread records in the same
- *           part of the step nobody can say whether it came before: it counts from the next part on
- *   owner : a stream takes work from one thread at a time; two threads in the same part are told, too
- *   cost  : pairs of tasks of different streams; some ten thousand comparisons
- *   fails : what does not go through the wrapped calls is not seen; order_copied and order_added count what does */
+/* order — a race detector for work on streams (common/device/device.h).
+ *   idea  : the probe is linked with --wrap, so that copies, passes, records and waits are recorded here as tasks of
+ *           their streams, with the memory that they read and write. Each task has a vector clock: a stream's clock
+ *           counts its own tasks, a record stores the clock of its stream in the event, and a wait merges the event's
+ *           clock. Two tasks of different streams that access the same memory, one of them writing, are ordered if one
+ *           of them was in the clock of the other's stream when the other was enqueued
+ *   why   : with inline streams a missing wait gives the right bits, and in a random order it sometimes does. Here it
+ *           shows in every run: the check is not which task came first but which one had to
+ *   host  : a wait refers to the latest record that the host has enqueued. Whether a record of another thread in the
+ *           same part of the step came before is undetermined: it counts from the next part on
+ *   owner : a stream takes work from one thread at a time; two threads in the same part are reported, too
+ *   cost  : pairs of tasks of different streams: some ten thousand comparisons
+ *   fails : work enqueued by calls that are not wrapped is not recorded; order_copied and order_added show that the
+ *           expected work was */
 #include "labs/04-dataparallel/order.h"
 
 #include <pthread.h>
@@ -43,7 +44,7 @@ struct task {
 
 struct event {
     const ls_event *event;
-    struct vector now, before; /* as of the latest record; of the latest in an earlier part of the step */
+    struct vector now, before; /* the clock of the latest record; of the latest in an earlier part of the step */
     pthread_t recorder;
     int part;
 };
@@ -51,23 +52,23 @@ struct event {
 static struct {
     pthread_mutex_t lock;
     ls_device *devices[DEVICES];
-    int device_count; /* 0: nothing is written down */
+    int device_count; /* 0: nothing is recorded */
     bool is_full;
-    int part; /* of the step: raised before and after each that the replicas' threads run */
+    int part; /* of the step: incremented before and after each part that the replicas' threads run */
     struct vector clocks[STREAMS];
     struct task tasks[STREAMS][TASKS];
     int task_counts[STREAMS];
     struct {
         pthread_t thread;
         int part;
-    } users[STREAMS]; /* who has enqueued there last, and when */
-    int shared;       /* a stream on which two threads enqueue side by side; -1: none */
+    } users[STREAMS]; /* the thread that enqueued there last, and the part */
+    int shared;       /* a stream on which two threads enqueue concurrently; -1: none */
     struct event events[EVENTS];
     int event_count;
     struct {
         struct range x;
         size_t batch;
-    } passes[DEVICES]; /* what each device's last forward had */
+    } passes[DEVICES]; /* the arguments of each device's last forward */
     struct {
         char text[48];
         struct range range;
@@ -76,9 +77,9 @@ static struct {
     int name_count;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* --- writing down; the lock is held ------------------------------------------------------------------------------ */
+/* --- recording; the lock is held --------------------------------------------------------------------------------- */
 
-/* -1: of none of the devices. */
+/* -1: a stream of none of the devices. */
 static int number_of(const ls_stream *stream) {
     for (int s = 0; s < seen.device_count * LS_STREAM_COUNT; s++)
         if (ls_device_stream(seen.devices[s / LS_STREAM_COUNT], (ls_stream_kind)(s % LS_STREAM_COUNT)) == stream)
@@ -86,7 +87,7 @@ static int number_of(const ls_stream *stream) {
     return -1;
 }
 
-/* number_of, for who enqueues. */
+/* number_of, for a caller that enqueues. */
 static int use(const ls_stream *stream) {
     int s = number_of(stream);
     if (s < 0) return s;
@@ -298,7 +299,7 @@ ls_status __wrap_dp_parallel_apply(dp_workers *workers, int replicas, dp_replica
     return status;
 }
 
-/* --- on paper ------------------------------------------------------------------------------------------------------ */
+/* --- the check ----------------------------------------------------------------------------------------------------- */
 
 void order_begin(ls_device *const *devices, int count) {
     (void)enter();
@@ -330,7 +331,7 @@ int order_name(const void *begin, size_t nbytes, const char *format, ...) {
 size_t order_copied(int name) { return seen.names[name].copied; }
 size_t order_added(int name) { return seen.names[name].added; }
 
-/* Where both touch the same memory, and one of them writes; NULL: nowhere. */
+/* The name of memory that both access and one of them writes; NULL: none. */
 static const char *conflict(const struct task *a, const struct task *b) {
     for (int i = 0; i < a->range_count; i++)
         for (int j = 0; j < b->range_count; j++) {

@@ -1,4 +1,4 @@
-/* What lab 04's transfers do: each function alone, then whole steps, then their order. */
+/* Tests lab 04's transfers: each function alone, then whole steps, then their order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "labs/04-dataparallel/order.h"
 #include "labs/04-dataparallel/setup.h"
 
-/* 4 devices: 16 samples are 4 4 4 4, 9 are 3 3 3, 5 are 2 2 1, 2 are 1 1, 1 is 1. What a device without a piece has kept from
- * the step before must not come back. */
+/* 4 devices: 16 samples are 4 4 4 4, 9 are 3 3 3, 5 are 2 2 1, 2 are 1 1, 1 is 1. Values that a device without a piece
+ *            has kept from the step before must not be used. */
 static const size_t rows_of_steps[] = {MOST_ROWS, 9, 5, 2, 1, 15};
 enum { STEPS = sizeof rows_of_steps / sizeof *rows_of_steps, FEW_DEVICES = 4 };
 
-/* One transfer in all replicas' threads, in step `step`, with its last of so many micro-batches. With several, all
- * replicas are active, also those without rows. */
+/* One transfer in all replicas' threads, in step `step`, at the last of `micro_batches` micro-batches. With several,
+ * all replicas are active, also those without rows. */
 static void transfer(probe *p, setup *s, int step, int micro_batches, dp_part_fn part) {
     setup_draw(s, s->most_rows > MOST_ROWS ? s->most_rows : rows_of_steps[step]);
     s->parallel->step = (uint64_t)step;
@@ -32,7 +32,7 @@ static void forward(struct dp *dp, struct dp_replica *r) {
     r->y = ls_model_forward(r->model, r->x, r->rows, true);
 }
 
-/* Device 0's parameters are others in each step. */
+/* Device 0's parameters differ in each step. */
 static void replicate_case(probe *p, int devices, ls_dtype precision, const char *model) {
     setup s = {.devices = devices, .precision = precision, .streams = "inline", .model = model};
     setup_open(p, &s);
@@ -63,7 +63,7 @@ static void replicate(probe *p) {
     replicate_case(p, 2, LS_FP32, LARGE_MODEL);
 }
 
-/* The replicas' weights are their own. */
+/* Each replica has weights of its own. */
 static void gather_part(struct dp *dp, struct dp_replica *r) {
     dp_scatter_inputs(dp, r);
     r->y = ls_model_forward(r->model, r->x, r->rows, true);
@@ -157,7 +157,7 @@ static void reduce(probe *p) {
 
 /* --- whole steps --------------------------------------------------------------------------------------------------- */
 
-/* The host's batch is overwritten with the next step, so that its copy is waited for. */
+/* The next step overwrites the host's batch, so its copy must have been waited for. */
 static void train(probe *p, setup *s, int steps, int micro_batches) {
     s->parallel->micro_batches = micro_batches;
     for (int step = 0; step < steps; step++) {
@@ -232,7 +232,8 @@ static struct names name_memory(setup *s) {
 
 static const char *yes_or_no(bool yes) { return yes ? "yes" : "no"; }
 
-/* Without a transfer nothing can be out of order: that it takes place is seen, too. How much it moves is other checks'. */
+/* Also checks that the transfers take place, since without them nothing can be out of order. Other checks test how much
+ * they move. */
 static void see_transfers(probe *p, const struct names *names, int devices) {
     for (int i = 1; i < devices; i++) {
         probe_see(p, probe_name(p, "whether parameters are copied to replica %d", i), "%s",
@@ -259,7 +260,7 @@ static void order(probe *p) {
     }
 }
 
-/* What a training leaves: its losses, and the parameters; the caller frees them. */
+/* The results of a training: its losses, and the parameters; the caller frees them. */
 static float *keep_results(const setup *s, size_t *nbytes) {
     float *parameters;
     size_t count;
@@ -272,7 +273,7 @@ static float *keep_results(const setup *s, size_t *nbytes) {
     return results;
 }
 
-/* Streams that run at once. That the transfers take place is seen, too. */
+/* Inline streams. Also checks that the transfers take place. */
 static float *train_inline(probe *p, const struct kind *kind, uint64_t seed, size_t *nbytes) {
     char text[256];
     setup s = open_kind(p, kind, "inline", MODEL, seed);
@@ -286,8 +287,8 @@ static float *train_inline(probe *p, const struct kind *kind, uint64_t seed, siz
     return results;
 }
 
-/* What order.c does not see (memory that is copied without a stream) shows here. The same batches again: whether the
- * bits are the right ones is other checks'. */
+/* Detects what order.c does not see (memory that is copied without a stream). Trains with the same batches again; other
+ * checks test whether the bits are right. */
 static void shuffled(probe *p) {
     enum { ORDERS = 6 };
     for (int k = 0; k < KINDS; k++) {

@@ -7,7 +7,7 @@
 #include "dp_threads/data_parallel.h"
 #include "kernels/kernels.h"
 
-/* A device that waits for more than that waits for an event that nobody records. */
+/* A device that waits longer than this waits for an event that is never recorded. */
 #define TIMEOUT_S 1.5
 
 /* More devices than there are cores: none is bound to a core, and none spins. */

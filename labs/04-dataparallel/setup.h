@@ -1,4 +1,4 @@
-/* A small DataParallel to look at: devices, a model, and batches of random samples. */
+/* A small DataParallel for tests: devices, a model, and batches of random samples. */
 #ifndef LABS_04_DATAPARALLEL_SETUP_H
 #define LABS_04_DATAPARALLEL_SETUP_H
 
@@ -13,10 +13,10 @@ enum { MOST_DEVICES = 9, MOST_ROWS = 16, INPUTS = 20, OUTPUTS = 5 };
 typedef struct setup {
     int devices, output_device;
     ls_dtype precision;
-    const char *streams; /* as in LS_CPU_STREAMS */
+    const char *streams; /* a value of LS_CPU_STREAMS */
     const char *model;   /* NULL: MODEL */
     size_t most_rows;    /* of a batch; 0: MOST_ROWS */
-    uint64_t seed;       /* of weights and batches; 0: one is drawn */
+    uint64_t seed;       /* of weights and batches; 0: a random one */
     /* filled by setup_open */
     ls_device *device[MOST_DEVICES];
     ls_model *module;
@@ -30,14 +30,14 @@ typedef struct setup {
     int64_t *labels; /* most_rows */
 } setup;
 
-/* Opens what the first members say. What fails ends the probe. */
+/* Opens devices, model and mode as the first members specify. A failure ends the probe. */
 void setup_open(probe *p, setup *s);
 void setup_close(setup *s);
 
-/* A new batch, at most `most_rows` samples; the one before it is no longer needed. */
+/* Draws a new batch of at most `most_rows` samples over the one before it. */
 void setup_draw(setup *s, size_t rows);
 
-/* Waits for all devices. What failed ends the probe. */
+/* Waits for all devices. A failure ends the probe. */
 void setup_rest(probe *p, const setup *s);
 
 #endif

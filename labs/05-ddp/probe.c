@@ -1,4 +1,4 @@
-/* What lab 05's average and its broadcast do: the state that ranks begin with, gradients, and trained weights. */
+/* Tests lab 05's average and broadcast: the ranks' initial state, gradients, and trained weights. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ enum {
 /* Small enough for several buckets after the first step. */
 #define CAP_MB 0.0003
 
-/* The broadcast of one rank that is made to fail in its call, or later, on its stream. */
+/* How one rank's broadcast is made to fail: in its call, or later, on its stream. */
 enum failure { NO_FAILURE, REFUSED, FAILS_LATER };
 struct fault {
     enum failure failure;
@@ -36,15 +36,15 @@ struct fault {
     bool has_come; /* filled */
 };
 
-/* What one rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
+/* One rank's inputs, drawn before the ranks start, and its results, read when they have ended. */
 struct rank {
-    float *state; /* job.most_state: what it begins with */
+    float *state; /* job.most_state: its initial state */
     size_t rows[STEPS];
     float x[STEPS][MOST_ROWS * INPUTS], dy[STEPS][MOST_ROWS * OUTPUTS];
     int64_t labels[STEPS][MOST_ROWS];
     /* seen */
     float *got;   /* most_state: its state, or its gradients */
-    float *early; /* most_state: its state when it had taken rank 0's, or NULL: nobody looks */
+    float *early; /* most_state: its state when it had received rank 0's; NULL: not read */
     size_t got_count, parameter_count;
     bool failed;
     float outputs[MOST_ROWS * OUTPUTS], losses[STEPS];
@@ -59,7 +59,7 @@ struct job {
     struct rank rank[RANKS];
 };
 
-/* --- around the ranks ---------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks -------------------------------------------------------------------------------------------- */
 
 static bool draw(probe *p, struct job *job) {
     bool complete = true;
@@ -157,8 +157,8 @@ static ls_status pause_stream(const void *arguments) {
     return LS_OK;
 }
 
-/* What comes late is still to come when somebody looks who has not waited for it. What is made to fail takes place all
- * the same, so that whoever ignores the failure comes to the end. */
+/* A late broadcast has not arrived yet for a reader that does not wait for it. A broadcast that is made to fail is
+ * executed nevertheless, so that a body that ignores the failure reaches its end. */
 ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
                                    int root) {
     if (!constructing) return __real_ls_comm_broadcast(comm, stream, buffer, count, dtype, root);
@@ -172,7 +172,7 @@ ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffe
     return status;
 }
 
-/* What construction does next after it has taken rank 0's state. */
+/* The next call of the construction after it has received rank 0's state. */
 ls_status __wrap_ls_parallel_alloc_places(ls_parallel *p, size_t max_count) {
     float *state, *early = constructing ? rank_of(constructing)->early : NULL;
     size_t count;
@@ -181,7 +181,7 @@ ls_status __wrap_ls_parallel_alloc_places(ls_parallel *p, size_t max_count) {
     return __real_ls_parallel_alloc_places(p, max_count);
 }
 
-/* Nothing is waited for between construction and what is seen. */
+/* Does not wait between construction and reading the state. */
 static ls_status construct(crew_rank *c) {
     struct rank *rank = rank_of(c);
     ls_model *model = NULL;
@@ -212,7 +212,7 @@ static void start_case(probe *p, const char *model, ls_dtype precision, int rank
     release(&job);
 }
 
-/* Construction goes on only with rank 0's state. */
+/* Construction must continue only with rank 0's state. */
 static void start_late(probe *p, const char *model, int ranks) {
     struct job job = {.model = model, .ranks = ranks};
     probe_case(p, "W = %d, %s, and a broadcast that comes late", ranks, model);
@@ -225,7 +225,7 @@ static void start_late(probe *p, const char *model, int ranks) {
     release(&job);
 }
 
-/* Who takes the state by other calls than broadcasts has none that fails. */
+/* A body that receives the state by other calls than broadcasts has none that fails. */
 static void start_broken(probe *p, int ranks, int rank, enum failure failure) {
     struct job job = {.model = MLP, .ranks = ranks, .fault = {.failure = failure, .rank = rank}};
     probe_case(p, "W = %d, rank %d's broadcast %s", ranks, rank,
@@ -307,7 +307,7 @@ static void reduce_case(probe *p, int ranks, int steps, ls_dtype compress) {
     reduce_model(p, MLP, ranks, steps, compress);
 }
 
-/* For a power of two all ways to take the mean have the same bits. */
+/* For a power of two all methods of taking the mean have the same bits. */
 static void mean(probe *p) {
     for (int ranks = 1; ranks <= 4; ranks *= 2)
         for (int steps = 1; steps <= 3; steps++) reduce_case(p, ranks, steps, LS_FP32);
@@ -326,7 +326,7 @@ static void rounding(probe *p) {
     }
 }
 
-/* Who never divides would be right here, but for the first case. */
+/* A body that never divides would be right here, except in the first case. */
 static void compressed(probe *p) {
     reduce_case(p, 2, 1, LS_FP32);
     for (int ranks = 1; ranks <= 3; ranks++)

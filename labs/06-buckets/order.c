@@ -1,15 +1,15 @@
-/* order — a race detector for the reducer (ddp_procs/reducer_launch.c), with what labs 03 and 04 have for theirs.
- *   idea  : the probe is linked with --wrap, so that records, waits and all-reduces come here first and are written down
- *           as tasks of their streams; gradients and their uses the probe enqueues itself. Each task bears a vector
- *           clock: a stream's clock counts its own tasks, a record keeps the clock of its stream, and a wait takes over
- *           what the event keeps. Two tasks of the two streams are ordered if one of them was known to the other's
- *           stream when it was enqueued
- *   why   : two mistakes are seen here in every run that no result shows. Ordered too little: where streams run inline
- *           a missing wait gives the right bits. Ordered too much: where everything waits for everything the bits are
- *           right, too, and nothing overlaps. So what is counted is what may run side by side, not what did
- *   hook  : the reducer's hook is kept, and called by the probe: gradients can be ready in any order
- *   cost  : pairs of tasks of a rank; some thousand comparisons
- *   fails : what does not go through the wrapped calls is not seen. The host's waiting is not seen either */
+/* order — a race detector for the reducer (ddp_procs/reducer_launch.c), by the method of labs 03 and 04.
+ *   idea  : the probe is linked with --wrap, so that records, waits and all-reduces are recorded here as tasks of their
+ *           streams; the probe itself enqueues gradients and their uses. Each task has a vector clock: a stream's clock
+ *           counts its own tasks, a record stores the clock of its stream in the event, and a wait merges the event's
+ *           clock. Two tasks of the two streams are ordered if one of them was in the clock of the other's stream when
+ *           the other was enqueued
+ *   why   : two mistakes that no result shows are detected here in every run. Ordered too little: with inline streams a
+ *           missing wait gives the right bits. Ordered too much: if everything waits for everything the bits are right,
+ *           too, but nothing overlaps. So the check counts what may run concurrently, not what did
+ *   hook  : the probe stores the reducer's hook and calls it itself: gradients can become ready in any order
+ *   cost  : pairs of tasks of a rank: a few thousand comparisons
+ *   fails : work enqueued by other calls than the wrapped ones is not seen, nor are waits of the host */
 #include "labs/06-buckets/order.h"
 
 #include <stdio.h>
@@ -20,13 +20,13 @@
 
 enum { COMPUTE, COMM };
 
-static _Thread_local struct order *mine; /* NULL: nothing is written down */
+static _Thread_local struct order *mine; /* NULL: nothing is recorded */
 static _Thread_local struct {
     ls_grad_ready_fn call;
     void *context;
 } hook;
 
-/* --- writing down -------------------------------------------------------------------------------------------------- */
+/* --- recording ----------------------------------------------------------------------------------------------------- */
 
 static int number_of(const ls_stream *stream) {
     for (int s = COMPUTE; mine && s <= COMM; s++)
@@ -108,8 +108,8 @@ void __wrap_ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn call, void 
     __real_ls_model_on_grad_ready(model, call, context);
 }
 
-/* Parts of the order, of 1 .. most gradients, instead of the rule's: what is done with buckets is looked at in buckets of any
- * size, also where fill_buckets is wrong. What has no limit stays in one. */
+/* Cuts the order into parts of random sizes instead of fill_buckets' buckets: the use of buckets is tested with any
+ * sizes, even if fill_buckets is wrong. Without a size limit all gradients stay in one bucket. */
 static ls_status cut_parts(struct ddp_buckets *out, const int64_t *order, size_t count, bool is_whole, bool reverse) {
     struct ddp_buckets b = {.parameter_count = count};
     b.parameters = calloc(count, sizeof *b.parameters);
@@ -173,7 +173,7 @@ void order_use(const struct ls_tensor *tensor) {
     add_task(COMPUTE, task);
 }
 
-/* --- on paper ------------------------------------------------------------------------------------------------------ */
+/* --- the check ----------------------------------------------------------------------------------------------------- */
 
 const char *order_launches(char *text, size_t capacity, const struct order *o, int step, int gradients) {
     size_t length = 0;
@@ -213,7 +213,7 @@ static void tell(char *text, size_t capacity, const struct order_task *access, c
                  access->step, does, access->name, sum->bucket, sum->step);
 }
 
-/* Sums write, so each access to the same memory must be ordered with them. */
+/* An all-reduce writes, so each access to the same memory must be ordered with it. */
 const char *order_judge(char *text, size_t capacity, const struct order *o) {
     snprintf(text, capacity, o->is_full ? "more was enqueued than there is room for" : "every access is ordered");
     for (int i = 0; i < o->counts[COMPUTE]; i++)

@@ -1,5 +1,5 @@
-/* What a rank's reducer enqueues in a step: which buckets it launches and when, whether all accesses to a gradient are
- * ordered by streams and events, and what may run while a bucket is reduced. */
+/* Records the work that a rank's reducer enqueues in a step: which buckets it launches and when, whether all accesses
+ * to a gradient are ordered by streams and events, and which work may run while a bucket is reduced. */
 #ifndef LABS_06_BUCKETS_ORDER_H
 #define LABS_06_BUCKETS_ORDER_H
 
@@ -17,14 +17,14 @@ struct order_vector {
 
 struct order_task {
     enum { ORDER_GRADIENT, ORDER_USE, ORDER_SUM } kind;
-    char name[48]; /* of a gradient, kept, since the model is gone when it is told; SUM: empty */
+    char name[48]; /* of a gradient; copied, since the model is closed before the report; SUM: empty */
     int bucket, step;
     const char *begin;
     size_t nbytes;
-    struct order_vector knows; /* what had to come before it, itself included */
+    struct order_vector knows; /* the tasks that had to precede it, and itself */
 };
 
-/* A rank's own, in memory of the probe. */
+/* The record of one rank, in memory of the probe. */
 struct order {
     const ls_stream *streams[2];
     const size_t *parts; /* gradients of each bucket */
@@ -37,21 +37,21 @@ struct order {
     } events[ORDER_EVENTS];
     int event_count;
     struct {
-        int step, bucket, gradients; /* so many gradients of the step were ready */
+        int step, bucket, gradients; /* `gradients`: those of the step that were ready */
     } launches[ORDER_LAUNCHES];
     int launch_count;
-    int step, gradients; /* at present */
-    const char *phase;   /* the host's, while it launches; if it is not always the same: the first other one */
+    int step, gradients; /* the current ones */
+    const char *phase;   /* the host's phase while it launches buckets; if it differs once: the first different one */
     bool is_full;
 };
 
-/* The calling thread writes down what it enqueues on this device, until order_end. Meanwhile its buckets have so many
+/* Records the work that the calling thread enqueues on this device, until order_end. Meanwhile its buckets have as many
  * gradients as `parts` says, whatever their bytes are. */
 void order_begin(struct order *o, ls_device *device, const size_t *parts);
 void order_end(void);
 
-/* What the probe does in the product's place, on the compute stream: a step begins; a gradient is written, and reported
- * to the reducer's hook; an average is read. */
+/* The probe calls these in the product's place, on the compute stream: a step begins; a gradient is written, and
+ * reported to the reducer's hook; an average is read. */
 void order_step(int step);
 ls_status order_report(size_t parameter, const struct ls_tensor *tensor);
 void order_use(const struct ls_tensor *tensor);

@@ -1,4 +1,4 @@
-/* What lab 06's buckets do: which gradients they hold, when they are launched, what waits for them, and what does not. */
+/* Tests lab 06's buckets: which gradients they contain, when they are launched, and which work waits for them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "ddp_procs/buckets.h"
 #include "labs/06-buckets/steps.h"
 
-/* --- which gradients travel together ------------------------------------------------------------------------------- */
+/* --- which gradients share a bucket -------------------------------------------------------------------------------- */
 
 enum { MOST_LIMITS = 3 };
 
@@ -39,7 +39,7 @@ static void see_buckets(probe *p, const struct ddp_buckets *b) {
     see_list(p, "gradients of each bucket", b->sizes, count);
 }
 
-/* Whether they are the same buckets, and the last comes first: which gradients they have is for `assign` to say. */
+/* Checks that they are the same buckets in reverse order; `assign` tests which gradients they contain. */
 static void see_reversed(probe *p, const struct ddp_buckets *straight, const struct ddp_buckets *b) {
     size_t count = straight->bucket_count, all = 0, most = straight->parameter_count;
     for (size_t k = 0; k < count && k < most && all <= most; k++) all += straight->sizes[k];
@@ -72,14 +72,14 @@ static void tell_case(probe *p, const struct assignment *a) {
                a->count > 1 && a->order[0] > a->order[1] ? ", last to first" : "", a->reverse ? ", reversed" : "");
 }
 
-/* In memory that ends where the lists end. */
+/* Copies into memory that ends where the list ends. */
 static void *copied(const void *values, size_t nbytes) {
     void *copy = malloc(nbytes);
     if (copy) memcpy(copy, values, nbytes);
     return copy;
 }
 
-/* In lists of exactly as many entries. */
+/* Calls the function with lists that have exactly as many entries. */
 static void assign_lists(probe *p, const struct assignment *a, const size_t *all_nbytes, const int64_t *all_order) {
     struct ddp_buckets buckets = {0};
     size_t *nbytes = copied(all_nbytes, a->count * sizeof *nbytes);
@@ -107,7 +107,7 @@ static void assign(probe *p, const struct assignment *a) {
     assign_lists(p, a, a->nbytes, a->order);
 }
 
-/* Small, and each with an edge: reached, and passed; a bucket that is open at the end, and none; one, and none at all. */
+/* Small edge cases: a limit that is reached, or exceeded; an open bucket at the end, or none; one gradient, or none. */
 static const struct assignment small[] = {
     {.count = 2, .nbytes = {60, 60}, .limit_count = 1, .limits = {100}},
     {.count = 3, .nbytes = {60, 60, 60}, .limit_count = 1, .limits = {100}},
@@ -143,7 +143,7 @@ static void draw_assignment(probe *p, struct assignment *a) {
     draw_gradients(p, a->count, a->nbytes, a->order);
 }
 
-/* More gradients, in a bucket and in all, than 16 bits count. */
+/* More gradients, in a bucket and in total, than 16 bits count. */
 static void assign_many(probe *p, bool reverse) {
     enum { MANY = 140001 };
     const struct assignment a = {.count = MANY, .limit_count = 3, .limits = {64, 4 << 20, 52}, .reverse = reverse};
@@ -180,8 +180,8 @@ static void reversed(probe *p) { every_assignment(p, true); }
 
 /* --- whole steps --------------------------------------------------------------------------------------------------- */
 
-/* The first step has one bucket with everything, but with find_unused. In any order: a bucket may be complete before its
- * turn, and on each rank another one. */
+/* The first step has one bucket with everything, except with find_unused. In any order: a bucket may be complete before
+ * its turn, a different one on each rank. */
 static const struct kind kinds[] = {
     {.ranks = 1, .most = 3},
     {.ranks = 1, .most = 3, .arrival = AT_RANDOM},
@@ -235,14 +235,14 @@ static void averaged(probe *p) {
     }
 }
 
-/* Where nothing is launched everything is ordered. */
+/* If nothing is launched, everything is ordered. */
 static void see_launches(probe *p, const struct steps *steps) {
     bool launches = true;
     for (int r = 0; r < steps->kind.ranks; r++) launches = launches && steps->rank[r].order.launch_count > 0;
     probe_see(p, "whether buckets are launched", "%s", launches ? "yes" : "no");
 }
 
-/* With find_unused the host waits for the last all-reduce: what compute waits for says nothing. */
+/* With find_unused the host waits for the last all-reduce, so the waits of the compute stream prove nothing. */
 static void ordered(probe *p) {
     char text[256];
     for (int k = 0; k < KINDS; k++) {
@@ -268,7 +268,7 @@ static void overlapped(probe *p) {
     }
 }
 
-/* With find_unused the host waits, so streams say nothing. */
+/* With find_unused the host waits, so the streams' order proves nothing. */
 static bool is_ordered(const struct steps *steps) {
     char text[256];
     bool is = true;
@@ -277,8 +277,8 @@ static bool is_ordered(const struct steps *steps) {
     return is;
 }
 
-/* Beside the same steps with inline streams, whose results `average` looks at. Where an order is missing that order.c sees,
- * `order` says so. */
+/* Compares with the same steps on inline streams, whose results `average` tests. Missing waits that order.c detects are
+ * reported by `order`. */
 static void see_same(probe *p, const struct steps *inline_steps, const struct steps *steps) {
     bool judged = is_ordered(steps);
     see_launches(p, steps);
@@ -291,7 +291,7 @@ static void see_same(probe *p, const struct steps *inline_steps, const struct st
         }
 }
 
-/* What order.c does not see (memory that is written without a stream) shows here. */
+/* Detects what order.c does not see (memory that is written without a stream). */
 static void shuffled(probe *p) {
     enum { SEEDS = 5 };
     for (int k = 0; k < KINDS; k++) {

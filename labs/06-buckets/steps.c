@@ -28,7 +28,7 @@ static void draw(probe *p, struct steps *steps) {
 
 /* --- a rank -------------------------------------------------------------------------------------------------------- */
 
-/* Each gradient has its values from its place in `drawn`. */
+/* Each gradient's values are at its offset in `drawn`. */
 static ls_status backward(const ls_model *model, ls_stream *compute, struct rank *rank, int step,
                           struct ls_phase_clock *clock) {
     size_t place[PARAMETERS + 1] = {0};
@@ -46,7 +46,7 @@ static ls_status backward(const ls_model *model, ls_stream *compute, struct rank
     return status;
 }
 
-/* The optimizer's place. */
+/* In the optimizer's place. */
 static void use_averages(const ls_model *model, ls_stream *compute, struct rank *rank, int step) {
     rank->got_count = 0;
     for (size_t i = 0; i < PARAMETERS; i++) {
@@ -66,7 +66,7 @@ static ls_status all_steps(crew_rank *c, const ls_model *model, ddp_reducer *red
         order_step(s);
         status = ddp_reducer_arm(reducer, steps_reduces(&steps->kind, s), 1);
         if (status == LS_OK) status = backward(model, compute, rank, s, clock);
-        ls_phase_enter(clock, LS_PHASE_OTHER); /* neither backward's nor the one of launches */
+        ls_phase_enter(clock, LS_PHASE_OTHER); /* neither the phase of backward nor that of launches */
         if (status == LS_OK) status = ddp_reducer_finish(reducer);
         if (!rank->phase_of_end || clock->phase != LS_PHASE_OTHER) rank->phase_of_end = ls_phase_name(clock->phase);
         if (status == LS_OK) use_averages(model, compute, rank, s);
@@ -104,7 +104,7 @@ static void begin_case(probe *p, const struct kind *kind, const char *streams) {
                streams);
 }
 
-/* Runs what is drawn; what fails ends the probe. */
+/* Runs the drawn steps; a failure ends the probe. */
 static void run(probe *p, struct steps *steps, const char *streams) {
     ls_set_wait_timeout_s(CREW_TIMEOUT_S);
     probe_must(p, "the ranks", crew_run(steps->kind.ranks, "direct", streams, run_rank, steps));

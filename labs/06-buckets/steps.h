@@ -1,4 +1,4 @@
-/* A reducer to look at: ranks as threads, a small model that nobody computes, and gradients that become ready in the
+/* A reducer under test: ranks as threads, a small model that is not computed, and gradients that become ready in an
  * order that the probe chooses. */
 #ifndef LABS_06_BUCKETS_STEPS_H
 #define LABS_06_BUCKETS_STEPS_H
@@ -12,26 +12,26 @@ enum { RANKS = 4, STEPS = 4, PARAMETERS = 10, FLOATS = 512 };
 
 #define STEPS_MODEL "mlp:9,7,6,5,4,3"
 
-/* What is to be done; a probe's table has some of them. */
+/* A kind of steps, as in the probe's table. */
 struct kind {
     int ranks;
-    int most; /* gradients in a bucket: their numbers are drawn */
+    int most; /* gradients in a bucket; the numbers are random */
     enum { BACKWARDS, AT_RANDOM } arrival;
     bool no_overlap, find_unused;
     bool local; /* steps 0 and 2 are not reduced (no_sync) */
     ls_dtype compress;
 };
 
-/* What one rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
+/* One rank's inputs, drawn before the ranks start, and its results, read when they have ended. */
 struct rank {
     size_t arrival[STEPS][PARAMETERS];
-    int reported[STEPS]; /* so many of them arrive; find_unused: the others are not used */
+    int reported[STEPS]; /* the number that become ready; find_unused: the others are unused */
     float drawn[STEPS][FLOATS];
     /* seen */
     float got[STEPS][FLOATS]; /* the gradients after each step, in the order of the parameters */
     size_t got_count;
-    const char *phase_of_backward; /* the host's, after it has reported gradients; the first other one, if there is */
-    const char *phase_of_end;      /* the same after the reducer's end, to which it comes in phase OTHER */
+    const char *phase_of_backward; /* the host's phase after reporting gradients; the first different one, if any */
+    const char *phase_of_end;      /* the same after the reducer's end, which is called in phase OTHER */
     struct order order;
 };
 
@@ -41,10 +41,10 @@ struct steps {
     struct rank rank[RANKS];
 };
 
-/* Draws and runs all steps of the kind; begins the case. Free it (free). What fails ends the probe. */
+/* Draws and runs all steps of the kind; begins the case. The caller frees the result. A failure ends the probe. */
 struct steps *steps_run(probe *p, const struct kind *kind, const char *streams);
 
-/* The same draws once more, on other streams. */
+/* Runs the same draws again, on other streams. */
 struct steps *steps_again(probe *p, const struct steps *drawn, const char *streams);
 
 static inline bool steps_reduces(const struct kind *kind, int step) { return !kind->local || step % 2 == 1; }

@@ -1,5 +1,5 @@
-/* What lab 07's law and least squares do. The coefficients are not compared with the reference's digits: they are the
- * right ones if no change of any of them brings the law nearer to the points, whichever way they were found. */
+/* Tests lab 07's law and least squares. The coefficients are not compared with the reference's digits: they are right
+ * if no change of any of them brings the law nearer to the points, whatever the method. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static void law(probe *p) {
 
 /* --- least squares ------------------------------------------------------------------------------------------------ */
 
-/* How much larger coefficient j would have to be, the others staying as they are. */
+/* By how much coefficient j would have to be larger, with the others unchanged. */
 static long double short_of(const struct ls_fit_row *rows, int count, int columns, const long double *c, int j) {
     long double along = 0, square = 0;
     for (int i = 0; i < count; i++) {
@@ -50,7 +50,7 @@ static long double short_of(const struct ls_fit_row *rows, int count, int column
     return along / square;
 }
 
-/* Calls it with rows of which there are so many and no more. */
+/* Calls it with a copy of exactly `count` rows, so that AddressSanitizer detects accesses past its end. */
 static bool solve(probe *p, long double c[LS_FIT_COLUMNS], const struct ls_fit_row *rows, int count, int columns) {
     struct ls_fit_row *copy = malloc((size_t)count * sizeof *copy);
     probe_must(p, "memory for the rows", copy ? LS_OK : LS_ERR_NO_MEMORY);
@@ -106,7 +106,7 @@ static void fit(probe *p) {
     see_least(p, rows, 3, 2);
 }
 
-/* Whether rows of weights have the coefficients of rows that stand there as often. So nothing of `fit` is judged again. */
+/* Checks that a weighted row has the same effect as that many equal rows, so that `fit` is not tested again. */
 static void see_repeated(probe *p, const struct ls_fit_row *rows, const int *times, int count) {
     struct ls_fit_row once[MOST_ROWS], often[MOST_ROWS];
     long double c[LS_FIT_COLUMNS] = {0}, other[LS_FIT_COLUMNS] = {0};
@@ -159,19 +159,19 @@ static void columns(probe *p) {
     }
 }
 
-/* --- what is not determined --------------------------------------------------------------------------------------- */
+/* --- undetermined systems ----------------------------------------------------------------------------------------- */
 
 static void see_refused(probe *p, const struct ls_fit_row *rows, int count, int columns) {
     long double c[LS_FIT_COLUMNS] = {0};
     (void)solve(p, c, rows, count, columns);
 }
 
-/* What is left of the second column is this part of it: far above 1e-12. */
+/* The remainder of the second column is this fraction of it: far above 1e-12. */
 static void nearly_undetermined(probe *p, double part) {
     struct ls_fit_row rows[MOST_ROWS];
     for (int count = 4; count <= MOST_ROWS; count *= 4) {
         (void)draw_rows(p, rows, count);
-        probe_case(p, "two columns, the second is the first but for a part of %.0e of it, %d points", part, count);
+        probe_case(p, "two columns, the second is the first except for a part of %.0e of it, %d points", part, count);
         for (int i = 0; i < count; i++) rows[i].x[1] = rows[i].x[0] * (1 + (long double)(i % 2 ? part : -part));
         see_refused(p, rows, count, 2);
     }
@@ -218,7 +218,7 @@ static void undetermined(probe *p) {
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
 
-/* Exact points of each law: it is chosen, since it alone predicts the points that are left out. */
+/* Exact points of each law: that law is chosen, since it alone predicts the points that are left out. */
 static void chosen(probe *p) {
     static const int ns[] = {1, 2, 3, 4, 6, 8, 12, 16};
     enum { COUNT = sizeof ns / sizeof *ns };

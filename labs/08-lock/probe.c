@@ -1,5 +1,5 @@
-/* What lab 08's lock does: who has it, how often, in which order, what happens where a turn does not come, and what a
- * trace gets to see. */
+/* Tests lab 08's lock: which thread holds it, how often, in which order, what happens if a turn never comes, and what a
+ * trace records. */
 #include "common/base/probe.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define US 30.0
 
-/* Nobody waits so long: time stands still. Only the deadlines of waits are looked at. */
+/* No thread waits this long: the clock is simulated. Only the deadlines of waits are checked. */
 #define TIMEOUT_S 1000.25
 
 enum { SEEDS = 6 };
@@ -39,7 +39,7 @@ static void see_holders(probe *p, const struct turns *t) {
     probe_see_count(p, "threads that had the lock at the same time, at most", (uint64_t)t->most_holders);
 }
 
-/* Numbers in 16 bits begin anew after 65,536. */
+/* 16-bit numbers wrap after 65,536. */
 static void after_many_turns(probe *p, void (*look)(probe *p, const struct turns *t)) {
     for (int threads = 2; threads <= TURNS_THREADS; threads++) {
         struct turns t = {.turns_before = (1 << 16) - 7};
@@ -79,7 +79,7 @@ static void turns(probe *p) { every_case(p, see_turns); }
 
 /* --- judged only where each launch had its turn ------------------------------------------------------------------------- */
 
-/* What `alone` and `turns` say is not said once more by the checks below. */
+/* The checks below do not repeat what `alone` and `turns` report. */
 static bool is_whole(const struct turns *t) {
     bool whole = t->most_holders <= 1;
     for (int i = 0; i < t->ask_count; i++) whole = whole && t->asks[i].status == LS_OK && t->asks[i].busy == 1;
@@ -112,7 +112,7 @@ static void in_order(probe *p) {
     see_any_whole(p, any_whole);
 }
 
-/* --- a turn that does not come ------------------------------------------------------------------------------------- */
+/* --- a turn that never comes --------------------------------------------------------------------------------------- */
 
 static void see_loss(probe *p, const struct turns *t, bool judged) {
     int served = 0, other = 0, waited = 0;
@@ -147,7 +147,7 @@ static void deadline(probe *p) {
             probe_case(p, "%d threads, 4 launches each, the turn of launch %d does not come", threads, lost);
             run(p, &t, threads, 4, lost);
             see_loss(p, &t, judged);
-            probe_case(p, "%d threads, the lock is set anew after that", threads);
+            probe_case(p, "%d threads, the lock is reset after that", threads);
             run(p, &t, threads, 2, -1);
             int whole = 0;
             for (int i = 0; i < t.ask_count; i++) whole += t.asks[i].status == LS_OK && t.asks[i].busy == 1;
@@ -156,7 +156,7 @@ static void deadline(probe *p) {
     see_any_whole(p, any);
 }
 
-/* --- what a trace sees --------------------------------------------------------------------------------------------- */
+/* --- what a trace records ------------------------------------------------------------------------------------------ */
 
 static void see_records(probe *p, const struct turns *t, bool probing) {
     bool judged = is_whole(t);

@@ -1,19 +1,18 @@
 /* turns — a scheduler for threads that share one lock.
- *   idea  : of all threads one has the baton, and only it runs. The probe is linked with --wrap, so that waiting for a
- *           flag, raising one, reading the thread's clock and writing a record come here first, and hand the baton to a
- *           thread that is drawn among those that can go on: a thread that waits for a flag can when it is reached.
- *           If nobody can, the deadlines of all that wait have passed
- *   clock : the lock is held in CPU time, and a thread's CPU time stands still but for a third of the turn at each
- *           reading. So a turn is four readings, whatever the machine does, and other threads run between them. The time
- *           of day stands still but for a jump at each ask
- *   before: a single thread has as many turns first as are asked for, so that the numbers do not begin at 0. Its CPU time
- *           leaps at each reading
- *   crowd : a number that is drawn in two steps is drawn twice, now and then, and no call lies between the two steps. So
- *           that is looked for among threads that draw side by side,
- *           until they have met so often that it would have shown
- *   seen  : who asked, who had the lock, how many at once: counts and orders that hold for every draw
- *   fails : a thread that turns in circles without any of these calls keeps the baton; the grader ends that. Reading
- *           the time of day hands it over from the third time on, for those who watch their deadline themselves */
+ *   idea  : only one thread runs at a time, the one with the baton. The probe is linked with --wrap, so that waiting
+ *           for a flag, raising one, reading the thread's clock and writing a record call this file first, which passes
+ *           the baton to a random runnable thread: a thread that waits for a flag is runnable when the flag is reached.
+ *           If no thread is runnable, the deadlines of all waiting threads have passed
+ *   clock : the lock is held in CPU time, and a thread's CPU time advances only by a third of the turn at each reading.
+ *           So a turn is four readings, whatever the machine does, and other threads run between them. The time of day
+ *           advances only by a jump at each ask
+ *   before: a single thread first takes `turns_before` turns, so that the numbers do not begin at 0. Its CPU time
+ *           advances by a whole turn at each reading
+ *   crowd : a non-atomic counter sometimes issues one number twice; the scheduler cannot interleave inside it. So real
+ *           threads draw numbers concurrently, until they have interleaved often enough for it to show
+ *   seen  : which threads asked, which held the lock, how many at once: counts and orders that hold for every draw
+ *   fails : a thread that loops without any of these calls keeps the baton, until the grader kills it. From its third
+ *           reading of the time of day on a thread passes the baton, since its loop may watch the deadline itself */
 #define _GNU_SOURCE
 #include "labs/08-lock/turns.h"
 
@@ -37,7 +36,7 @@ struct actor {
     enum { READY, WAITING, GIVEN_UP, ENDED } state;
     ls_flag *flag; /* WAITING */
     uint32_t value;
-    int ask; /* at present; -1: none */
+    int ask; /* the current one; -1: none */
     int clock_readings;
     double cpu_us, busy_until_us;
     bool is_busy;
@@ -56,7 +55,7 @@ static struct {
     uintptr_t object;
 } stage = {.lock = PTHREAD_MUTEX_INITIALIZER, .handed = PTHREAD_COND_INITIALIZER};
 
-/* Side by side; `seen` has 1 + the number that was waited for last, of those that have this place. */
+/* Concurrent draws; an entry of `seen` is 1 + the last number waited for that maps to it. */
 enum { CROWD_THREADS = 4, CROWD_PLACES = 1 << 14, CROWD_MEETINGS = 5000, CROWD_MOST_ASKS = 4000000 };
 static struct {
     ls_device *device;
@@ -66,11 +65,11 @@ static struct {
 } crowd;
 static _Thread_local bool is_crowded;
 static _Thread_local uint32_t number_before;
-static _Thread_local bool has_waited; /* who never waits for a number draws none */
+static _Thread_local bool has_waited; /* a thread that never waits for a number draws none */
 
-static _Thread_local struct actor *me; /* NULL: not one of them */
+static _Thread_local struct actor *me; /* NULL: not one of the scheduled threads */
 
-/* The CPU time of a thread that has its turns before the others begin; 0: no such thread. */
+/* The CPU time of the thread that takes its turns before the others begin; 0: not that thread. */
 static _Thread_local double leaping_us;
 
 /* --- the baton; its lock is held ------------------------------------------------------------------------------------ */
@@ -98,7 +97,7 @@ static void await_baton(const struct actor *a) {
     while (stage.current != a->number) pthread_cond_wait(&stage.handed, &stage.lock);
 }
 
-/* Others may go on first. */
+/* Lets other threads run first. */
 static void yield_baton(void) {
     if (!me) return;
     pthread_mutex_lock(&stage.lock);
@@ -119,8 +118,8 @@ static void look_at_wait(double spin_us, double until_us) {
     stage.turns->asks[me->ask].waits++;
 }
 
-/* In the crowd nobody waits: only numbers are drawn. Between two of a thread's own another thread has drawn: they have
- * met. */
+/* Threads of the crowd do not wait: they only draw numbers. A gap between a thread's own consecutive numbers means that
+ * another thread has interleaved. */
 static bool meet(uint32_t number) {
     if (atomic_exchange(&crowd.seen[number % CROWD_PLACES], number + 1) == number + 1)
         atomic_fetch_add(&crowd.doubles, 1);
@@ -134,7 +133,7 @@ bool __real_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double u
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us) {
     if (is_crowded) return meet(value);
-    if (leaping_us > 0) return ls_flag_reached(flag, value); /* alone: what has not come never will */
+    if (leaping_us > 0) return ls_flag_reached(flag, value); /* alone: an unreached flag will never be reached */
     if (!me) return __real_ls_flag_wait(flag, value, spin_us, until_us);
     bool is_over = until_us <= stage.now_us;
     look_at_wait(spin_us, until_us);
@@ -214,7 +213,7 @@ struct ls_probe_record __wrap_ls_probe_begin(ls_probe_kind kind, const char *lab
     return __real_ls_probe_begin(kind, label);
 }
 
-/* Of a LOCK or an UNLOCK, however it is written. */
+/* Handles a LOCK or an UNLOCK record, whichever call writes it. */
 static void look_at_record(ls_probe_kind kind, uintptr_t object, const char *label) {
     bool is_lock = kind == LS_PROBE_LOCK;
     if (!is_lock) yield_baton();
@@ -247,7 +246,7 @@ void __real_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t ob
 void __wrap_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number);
 void __wrap_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number) {
     if (is_looked_at(kind)) look_at_record(kind, object, label);
-    if (me && kind == LS_PROBE_LOCK) stage.turns->late++; /* it says nothing of the wait */
+    if (me && kind == LS_PROBE_LOCK) stage.turns->late++; /* it does not show the wait */
     __real_ls_probe_instant(kind, label, object, number);
 }
 
@@ -285,7 +284,7 @@ static void *thread_main(void *argument) {
 
 static ls_status run_threads(struct turns *t) {
     int started = 0;
-    stage.current = -2; /* nobody, until all are there */
+    stage.current = -2; /* none, until all have started */
     while (started < t->threads &&
            pthread_create(&stage.actors[started].thread, NULL, thread_main, &stage.actors[started]) == 0)
         started++;
@@ -298,7 +297,7 @@ static ls_status run_threads(struct turns *t) {
     return LS_OK;
 }
 
-/* Code that loses a turn loses one among several threads as well, which is seen there: here it begins anew. */
+/* Code that loses a turn also loses one among several threads, where it is reported: here the count restarts. */
 static ls_status take_turns_before(const struct turns *t, const ls_stream *stream) {
     char said[256];
     ls_log_sink before = ls_log_capture(said, sizeof said);
@@ -313,7 +312,7 @@ static ls_status take_turns_before(const struct turns *t, const ls_stream *strea
 ls_status turns_run(struct turns *t) {
     ls_status status = ls_host_lock_set(t->us, true);
     stage.turns = t;
-    stage.now_us = 30 * 86400e6; /* of a machine that has run for a month */
+    stage.now_us = 30 * 86400e6; /* as on a machine that has run for a month */
     stage.holders = 0;
     stage.last_lock = -1;
     stage.object = 0;
@@ -331,7 +330,7 @@ ls_status turns_run(struct turns *t) {
     return status;
 }
 
-/* --- side by side --------------------------------------------------------------------------------------------------- */
+/* --- concurrent draws ----------------------------------------------------------------------------------------------- */
 
 static void *crowd_main(void *argument) {
     (void)argument;

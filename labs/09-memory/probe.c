@@ -1,5 +1,5 @@
-/* What lab 09's predictor says that devices hold: of sizes that are drawn, category by category, and at last of real
- * models, beside what a run on meta devices counts. */
+/* Tests lab 09's predictor of devices' memory: with random sizes, category by category, and at last with real models,
+ * compared with the counts of a run on meta devices. */
 #include <stdio.h>
 
 #include "labs/09-memory/who_holds/count.h"
@@ -9,7 +9,7 @@ static const char *const modes[] = {"one device", "DataParallel", "DDP"}; /* the
 
 /* --- runs -------------------------------------------------------------------------------------------------------- */
 
-/* Of each size another one; `unit` 64 for small models, more for large ones. */
+/* Draws sizes that all differ; `unit` is 64 for small models, more for large ones. */
 static struct holds_sizes draw_sizes(probe *p, size_t unit) {
     struct holds_sizes sizes;
     size_t *const all[] = {&sizes.parameters, &sizes.buffers, &sizes.update,     &sizes.input,   &sizes.answer,
@@ -24,7 +24,7 @@ static struct holds_sizes draw_sizes(probe *p, size_t unit) {
 
 typedef void see_run(probe *p, const struct holds_run *run);
 
-/* Runs of one mode: batches that the devices share evenly, and such that leave the last ones fewer, or nothing. */
+/* Runs of one mode: batches that divide evenly, and batches of which the last devices get fewer samples, or none. */
 static void see_mode(probe *p, holds_mode mode, size_t unit, see_run *see) {
     static const int devices[] = {1, 2, 3, 4, 5, 8, 17};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
@@ -58,7 +58,7 @@ static void see_large(probe *p, holds_mode mode, see_run *see) {
         }
 }
 
-/* Small models first; the last ones have more bytes than 32 bits can say. */
+/* Small models first; the last ones have more bytes than 32 bits count. */
 static void see_runs(probe *p, see_run *see) {
     for (size_t unit = 64; unit <= (size_t)64 << 24; unit <<= 12)
         for (int mode = HOLDS_SINGLE; mode <= HOLDS_DDP; mode++) see_mode(p, (holds_mode)mode, unit, see);
@@ -76,7 +76,7 @@ static const char *name_run(char text[NAME_CAPACITY], const struct holds_run *ru
     return text;
 }
 
-/* What each device is said to hold of a category; of many devices the first ones and the last. */
+/* The predicted bytes of a category on each device; of many devices only the first ones and the last. */
 static void see_category(probe *p, const struct holds_run *run, ls_memory_category category) {
     enum { MOST_SEEN = 17 };
     for (int d = 0; d < run->devices; d++) {

@@ -1,5 +1,5 @@
-/* What lab 10's two functions make of sums of squares and of updates, number by number; and what they do in a run of
- * several ranks in fp16. */
+/* Tests lab 10's two functions: with sums of squares and updates, number by number; and in a run of several ranks in
+ * fp16. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { MOST_STATES = 5 };
 
-/* A number in so many digits. Which sign a NaN has is nobody's affair. */
+/* A number with that many digits. The sign of a NaN is ignored. */
 static const char *text_of(float value, int digits) {
     static char text[32];
     if (isnan(value)) return "NaN";
@@ -22,7 +22,7 @@ static const char *text_of(float value, int digits) {
     return text;
 }
 
-/* What is asked for: gradients of a sum of squares, a scale (0: no scaler), a norm to clip at (0: none). */
+/* The input: the gradients' sum of squares, a scale (0: no scaler), a norm to clip at (0: none). */
 struct weighed {
     double square_sum;
     float scale, max_norm;
@@ -51,7 +51,7 @@ static struct ls_update_state draw_state(probe *p, int number) {
     return (struct ls_update_state){.01, 4 + number, (float)(number % 2), drawn[0], drawn[1], drawn[2], .25F, .5F};
 }
 
-/* Of many states the first ones, those around 8 and 16 bits, and the last. */
+/* Of many states only the first ones, those around the limits of 8 and 16 bits, and the last. */
 static bool is_seen(size_t s, size_t states) {
     return s < MOST_STATES || s + 1 == states || s == 255 || s == 256 || s == 65535 || s == 65536;
 }
@@ -68,7 +68,8 @@ static void see_state(probe *p, const struct weighed *w, size_t s, const struct 
     probe_see(p, probe_name(p, "state %zu: whether the rest is as it was", s), "%s", same ? "yes" : "no");
 }
 
-/* Of `w->states` states, and of what lies behind them. Old contents are drawn. With found_inf nobody uses the factor. */
+/* Checks `w->states` states, and the memory after them. Old contents are random. With found_inf the factor is
+ * unused. */
 static void see_weighed_in(probe *p, const struct weighed *w, struct ls_update_state *states, size_t all) {
     struct ls_update_state *before = malloc(all * sizeof *before);
     probe_must(p, "memory for the states", before ? LS_OK : LS_ERR_NO_MEMORY);
@@ -85,7 +86,7 @@ static void see_weighed_in(probe *p, const struct weighed *w, struct ls_update_s
     free(before);
 }
 
-/* In memory of exactly so many states: whoever reads behind them leaves it. */
+/* In memory of exactly that many states, so that AddressSanitizer detects accesses past their end. */
 static void see_weighed_exactly(probe *p, const struct weighed *w) {
     struct ls_update_state *states = malloc(w->states * sizeof *states);
     probe_must(p, "memory for the states", states ? LS_OK : LS_ERR_NO_MEMORY);
@@ -93,16 +94,16 @@ static void see_weighed_exactly(probe *p, const struct weighed *w) {
     free(states);
 }
 
-/* One state lies behind those that count. */
+/* With one more state after the valid ones. */
 static void see_weighed(probe *p, const struct weighed *w) {
     static struct ls_update_state states[MOST_STATES + 1];
     see_weighed_in(p, w, states, MOST_STATES + 1);
 }
 
-/* Four digits: any order of the same operations has them. */
+/* Four digits agree for any order of the same operations. */
 enum { ABOUT = 4, EXACT = 9 };
 
-/* Scales that are powers of two, and sums that are squares: exact however they are multiplied. */
+/* Scales that are powers of two, and sums that are squares: exact in any order of the multiplications. */
 static void unscale(probe *p) {
     static const float scales[] = {0, 1, 2, 65536, 0x1p100F, 0.25F};
     for (int i = 0; i < 6; i++)
@@ -122,11 +123,11 @@ static void found_inf(probe *p) {
             see_weighed(p, &(struct weighed){sums[i], scaled ? 1024.F : 0, 0, 2, ABOUT});
             see_weighed(p, &(struct weighed){sums[i], scaled ? 1.F : 0, 0, 1, ABOUT});
         }
-    for (int again = 0; again < 10; again++) /* finite and not, in turn: nothing is remembered */
+    for (int again = 0; again < 10; again++) /* finite and infinite in turn: no state may be kept */
         see_weighed(p, &(struct weighed){again % 2 ? 4 : INFINITY, 8, 0, 1 + probe_draw(p, MOST_STATES), ABOUT});
 }
 
-/* A norm around max_norm, then tiny and huge ones; scales that would hide or cause clipping if it came first. */
+/* Norms around max_norm, then tiny and huge ones; scales that would hide or cause clipping if clipping came first. */
 static void clip(probe *p) {
     static const float scales[] = {0, 1, 1024, 0x1p-10F, 3};
     static const double norms[] = {0, 1, 3.9, 4, 4.1, 8, 4000, 1e-6, 1e-3, 1e25};
@@ -137,7 +138,7 @@ static void clip(probe *p) {
             see_weighed(p, &(struct weighed){norm * norm, scales[i], 1e-6F, 3, ABOUT});
             see_weighed(p, &(struct weighed){norm * norm, scales[i], 0, 1, ABOUT});
         }
-    for (int clipped = 0; clipped < 2; clipped++) { /* without a scaler it shows in the weights, as in PyTorch */
+    for (int clipped = 0; clipped < 2; clipped++) { /* without a scaler the weights become infinite, as in PyTorch */
         see_weighed(p, &(struct weighed){(double)NAN, 0, clipped ? 4 : 0, 1, ABOUT});
         see_weighed(p, &(struct weighed){INFINITY, 0, clipped ? 4 : 0, 2, ABOUT});
         see_weighed(p, &(struct weighed){INFINITY, 8, clipped ? 4 : 0, 2, ABOUT});
@@ -158,7 +159,7 @@ static void see_scaler(probe *p, const char *whose, const struct ls_scaler_state
     probe_see(p, probe_name(p, "%sskipped", whose), "%lld", (long long)scaler->skipped);
 }
 
-/* One update of a scaler that stands at `scaler`. */
+/* One update of a scaler in state `scaler`. */
 static void see_update(probe *p, struct ls_scaler_state scaler, float bad, struct ls_scaler_rule rule) {
     char found[40] = "all is finite";
     if (bad != 0) snprintf(found, sizeof found, "found_inf %g", (double)bad);
@@ -168,7 +169,7 @@ static void see_update(probe *p, struct ls_scaler_state scaler, float bad, struc
     see_scaler(p, "", &scaler);
 }
 
-/* Drawn histories, of two scalers in turn: what a function remembers by itself belongs to none of them. */
+/* Random histories of two scalers in turn, so that a function that keeps state of its own fails. */
 static void see_history(probe *p, int interval, struct ls_scaler_rule rule) {
     struct ls_scaler_state scalers[2] = {{.scale = 1024}, {.scale = 64, .skipped = 5}};
     char told[2][64] = {"", ""};
@@ -193,14 +194,14 @@ static void scale(probe *p) {
     see_update(p, (struct ls_scaler_state){8, 2, 4}, 1, rule);
     see_update(p, (struct ls_scaler_state){1, 0, 0}, 1, rule);
     see_update(p, (struct ls_scaler_state){8, 0, 4}, 0, other);
-    see_update(p, (struct ls_scaler_state){8, 0, 4}, 2, other); /* two places have found one */
+    see_update(p, (struct ls_scaler_state){8, 0, 4}, 2, other); /* two devices have found infinities */
     for (int interval = 1; interval <= 5; interval++) {
         see_history(p, interval, rule);
         see_history(p, interval, other);
     }
 }
 
-/* --- what few bodies think of -------------------------------------------------------------------------------------- */
+/* --- rare cases ---------------------------------------------------------------------------------------------------- */
 
 static void edges(probe *p) {
     const struct ls_scaler_rule rule = {2, 0.5, 3}, at_once = {2, 0.5, 1};
@@ -219,11 +220,11 @@ static void edges(probe *p) {
         see_update(p, (struct ls_scaler_state){8, intervals[i] - 1, 4}, 0, rare);
         see_update(p, (struct ls_scaler_state){8, intervals[i] - 1, 4}, 1, rare);
     }
-    /* places that have found one, counted */
+    /* numbers of devices that have found infinities */
     static const float places[] = {64, 128, 256, 65536, 1e10F};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         see_update(p, (struct ls_scaler_state){8, 1, 4}, places[i], rule);
-    /* the sum's root is too large for fp32, and the norm is not */
+    /* the root of the sum is too large for fp32, but the norm is not */
     see_weighed(p, &(struct weighed){1e80, 65536, 0, 1, ABOUT});
     see_weighed(p, &(struct weighed){1e80, 65536, 1, 1, ABOUT});
     see_weighed(p, &(struct weighed){1e80, 1, 0, 1, ABOUT}); /* every gradient is finite */
@@ -232,7 +233,7 @@ static void edges(probe *p) {
     see_weighed(p, &(struct weighed){1e-80, 0x1p-100F, 1e-20F, 1, ABOUT});
 }
 
-/* Bit by bit, where each operation rounds. */
+/* Every bit, with values at which each operation rounds. */
 static void rounding(probe *p) {
     const struct ls_scaler_rule uneven = {1.1, 0.7, 1};
     for (int again = 0; again < 40; again++) {

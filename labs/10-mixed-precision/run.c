@@ -9,8 +9,8 @@
 
 #define MLP "mlp:12,8,5"
 
-/* A sample counts 1 / RUN_ROWS: at a scale of 2^18 its output's gradient is infinite if the model is sure and wrong,
- * which only large inputs make it. */
+/* A sample has weight 1 / RUN_ROWS: at a scale of 2^18 its output's gradient is infinite if the model is confident and
+ * wrong, which happens only with large inputs. */
 #define FIRST_SCALE 0x1p20
 #define LOUD 30
 

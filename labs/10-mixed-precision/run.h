@@ -1,5 +1,5 @@
 /* Ranks that train a small model in fp16 with a loss scale that is too large at first. One rank's samples make larger
- * gradients than those of the others: there are steps in which it alone has infinities. */
+ * gradients than those of the others: in some steps only that rank has infinities. */
 #ifndef LABS_10_MIXED_PRECISION_RUN_H
 #define LABS_10_MIXED_PRECISION_RUN_H
 
@@ -9,7 +9,7 @@
 
 enum { RUN_RANKS = 3, RUN_STEPS = 10, RUN_ROWS = 4, RUN_INPUTS = 12, RUN_OUTPUTS = 5, RUN_WEIGHTS = 1 << 12 };
 
-/* What a rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
+/* One rank's inputs, drawn before the ranks start, and its results, read when they have ended. */
 struct rank {
     float x[RUN_STEPS][RUN_ROWS * RUN_INPUTS];
     int64_t labels[RUN_STEPS][RUN_ROWS];
@@ -28,7 +28,7 @@ struct run {
     struct rank rank[RUN_RANKS];
 };
 
-/* Draws what all ranks need and lets them train. The first failure in the order of the ranks. */
+/* Draws the inputs of all ranks and trains them. Returns the first failure in rank order. */
 ls_status run_all(probe *p, struct run *run, const char *streams);
 
 #endif

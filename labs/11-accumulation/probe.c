@@ -1,5 +1,5 @@
-/* What lab 11's functions make of a batch and of its turns, call by call; and what they do in runs of several ranks:
- * which collectives, how many bytes, which losses, gradients and weights. */
+/* Tests lab 11's functions: how they split a batch and which calls they make; and in runs of several ranks: which
+ * collectives, how many bytes, which losses, gradients and weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 enum { MOST_SAMPLES = 64, MOST_ROW_NBYTES = 64, MOST_ANSWER = 7, MOST_SEEN = 16 };
 
-/* Where something lies behind the beginning of what the batch has, or that there is nothing. */
+/* The offset of `part` in the batch's memory, or that there is none. */
 static const char *place_of(const void *part, const void *whole) {
     static char text[32];
     if (!part) return "none";
@@ -44,7 +44,7 @@ static void see_pieces(probe *p, const ls_batch *batch, int pieces, size_t row_n
     }
 }
 
-/* Of samples with labels and with targets, in memory that ends behind the last one. */
+/* Batches with labels and with targets, in memory that ends after the last sample. */
 static void see_pieces_exactly(probe *p, size_t count, int pieces) {
     enum { ROW_NBYTES = 4, ANSWER = 3 };
     char *inputs = calloc(count, ROW_NBYTES);
@@ -80,17 +80,17 @@ static void pieces(probe *p) {
     see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = 5000000000, .global_count = 5000000000}, 3,
                100, 1);
     static const int many[] = {16, 17, 255, 256, 257, 300, 65536, 66000};
-    for (size_t i = 0; i < sizeof many / sizeof *many; i++) { /* only places are looked at: there are no such samples */
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) { /* only addresses are checked: the samples do not exist */
         see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = 1000, .global_count = 70000}, many[i], 4,
                    1);
         see_pieces(p, &(ls_batch){.inputs = inputs, .targets = targets, .count = 200000, .global_count = 200000},
                    many[i], 70000, 300);
     }
     see_pieces(p, &(ls_batch){.global_count = 5}, 3, 4, 1); /* a rank that has run out of samples */
-    see_pieces(p, &(ls_batch){.labels = labels, .count = 7, .global_count = 7}, 3, 4, 1); /* inputs that lie there */
+    see_pieces(p, &(ls_batch){.labels = labels, .count = 7, .global_count = 7}, 3, 4, 1); /* with inputs */
 }
 
-/* --- what travels --------------------------------------------------------------------------------------------------- */
+/* --- communication -------------------------------------------------------------------------------------------------- */
 
 static void begin_run(probe *p, struct run *run) {
     probe_case(p, "%d %s%s, %s, %d step%s of up to %zu samples each in %d piece%s%s, streams %s", run->ranks,
@@ -144,7 +144,7 @@ static void bytes(probe *p) {
                                   .rows = RUN_ROWS});
 }
 
-/* --- what comes of it ----------------------------------------------------------------------------------------------- */
+/* --- results -------------------------------------------------------------------------------------------------------- */
 
 static void see_results(probe *p, const struct run *run) {
     int members = run->threads ? 1 : run->ranks;
@@ -162,7 +162,8 @@ static void see_trained(probe *p, struct run *run) {
     run_release(run);
 }
 
-/* One rank: pieces that divide the batch, that leave a rest, and more pieces than samples; then several steps. */
+/* One rank: pieces that divide the batch evenly, pieces with a remainder, and more pieces than samples; then several
+ *           steps. */
 static void weights(probe *p) {
     static const size_t rows[] = {1, 2, 5, 9};
     static const int pieces[] = {1, 2, 3, 4, 6};

@@ -16,9 +16,9 @@
 /* More devices than there are cores: none is bound to a core, and none spins. */
 enum { ON_NODE = 1000 };
 
-/* --- what is counted ------------------------------------------------------------------------------------------------ */
+/* --- counts --------------------------------------------------------------------------------------------------------- */
 
-/* Of the rank whose thread this is; NULL: nothing counts now. */
+/* The counts of this thread's rank; NULL: counting is off. */
 static _Thread_local struct sent *ledger;
 
 ls_status __real_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
@@ -49,7 +49,7 @@ static size_t rows_of_step(const struct run *run, int step) {
     return rows;
 }
 
-/* As even as possible, which is not the rule's cut: what is done with pieces is looked at also where ls_micro_batch is wrong. */
+/* Cuts as evenly as possible, unlike ls_micro_batch: the use of pieces is tested even if ls_micro_batch is wrong. */
 static ls_batch cut(const ls_batch *batch, int k, int pieces, size_t row_nbytes) {
     size_t of = (size_t)pieces, begin = (batch->count * (size_t)k + of - 1) / of;
     ls_batch part = *batch;
@@ -63,17 +63,17 @@ struct step {
     const ls_batch *batch;
     size_t row_nbytes;
     int pieces;
-    struct sent *sent; /* by each of them */
+    struct sent *sent; /* by each piece */
 };
 
-/* From now on it is this piece that sends. */
+/* From now on collectives count for this piece. */
 static ls_batch next_piece(void *context, int k) {
     const struct step *step = context;
     ledger = &step->sent[k];
     return cut(step->batch, k, step->pieces, step->row_nbytes);
 }
 
-/* As the loop does it, but that a first step which is local has no update. */
+/* As in the training loop, except that a local first step has no update. */
 static ls_status train_step(ls_parallel *p, struct run *run, struct rank *rank, int step) {
     ls_batch batch = {.inputs = rank->x[step],
                       .labels = rank->labels[step],
@@ -182,9 +182,9 @@ static ls_status train_threads(struct run *run) {
     return status;
 }
 
-/* --- around it ------------------------------------------------------------------------------------------------------ */
+/* --- setup ---------------------------------------------------------------------------------------------------------- */
 
-/* The model's inputs: those of an mlp stand behind its colon. */
+/* The number of inputs of the model: for an mlp, the number after the colon. */
 static size_t inputs_of(const char *model) {
     const char *colon = strchr(model, ':');
     return colon ? strtoul(colon + 1, NULL, 10) : 784;

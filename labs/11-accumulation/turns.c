@@ -7,19 +7,19 @@
 
 enum { DEVICES = 3, PLACES = LS_MOST_BATCH_PLACES };
 
-/* The members of the table that are called behind prepare, in their order. */
+/* The members of the table that are called after prepare, in order. */
 enum call { FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
 static const char *const call_names[CALLS] = {"forward_backward", "reduce", "apply"};
 
 static struct {
     ls_parallel base;
-    ls_device *devices[DEVICES]; /* two of the process, and the one that takes the loss */
+    ls_device *devices[DEVICES]; /* two of the process, and the one that computes the loss */
     ls_stream *stream;
     char calls[160];
     enum call failing;  /* CALLS: none */
-    ls_status returned; /* by the call that fails */
+    ls_status returned; /* status of the call that fails */
     int poisoned;       /* the device that fails in it; -1: none */
-    /* while an end of a backward is looked at */
+    /* while the end of a backward is checked */
     bool is_watched;
     char records[80];
 } fake;
@@ -89,7 +89,8 @@ static void see_calls(probe *p, int k, int of, ls_status (*run)(ls_parallel *)) 
     probe_see(p, "what it returns", "%s", ls_status_text(status));
 }
 
-/* The pieces that are looked at: all of a few; of many the first ones and the last, and those around 8 and 16 bits. */
+/* The pieces that are checked: all of a few; of many the first ones, the last, and those around the limits of 8 and 16
+ * bits. */
 static int next_piece(int k, int of) {
     static const int edges[] = {127, 255, 256, 32767, 65535, 65536};
     if (k < 8 || k >= of - 2) return k + 1;

@@ -1,5 +1,5 @@
-/* What lab 12's learning rates are: of devices, of settings, step by step, and in whole runs. Where a rate is built from
- * what an earlier check has judged, it is seen beside that: one mistake costs one check. */
+/* Tests lab 12's learning rates: for numbers of devices, for settings, step by step, and in whole runs. A rate that
+ * depends on a result of an earlier check is compared with that result: one mistake fails one check. */
 #include <math.h>
 #include <string.h>
 
@@ -15,15 +15,15 @@ static double draw(probe *p, double low, double high) {
     return low + (high - low) * (1 + (double)value) / 2;
 }
 
-/* Rounding is far below the bound, and a mistake far above; what should be 0 may be 1e-17. */
+/* Rounding is far below the bound, and a mistake far above; a rate that should be 0 may be 1e-17. */
 static void see_rate_as(probe *p, const char *what, double rate) {
     probe_see_near(p, what, rate, 1e-8 * fabs(rate) + 1e-14);
 }
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-/* W = 1 changes nothing, and 4 is the root of 16 only: 2, 3 and 7 tell rules apart that agree there. The last ones are
- * more than 16 bits hold, and what a float does not tell from 2^24. */
+/* At W = 1 and at 4 different rules can agree: 2, 3 and 7 tell them apart. The last ones exceed 16 bits, and what a
+ * float can distinguish from 2^24. */
 static void scaled(probe *p) {
     static const int devices[] = {1, 2, 3, 4, 7, 8, 16, 64, 300, 70000, (1 << 24) + 1};
     for (int scaling = LS_RATE_NONE; scaling <= LS_RATE_SQRT; scaling++) {
@@ -38,7 +38,7 @@ static void scaled(probe *p) {
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
-/* `scaled`: what ls_scaled_rate makes of the rate, right or wrong. */
+/* `scaled`: what ls_scaled_rate returns for the rate, right or wrong. */
 static void see_schedule(probe *p, const ls_schedule *s, double scaled) {
     bool is_known = (unsigned)s->kind <= LS_SCHEDULE_STEP;
     if (scaled > 0)
@@ -53,7 +53,7 @@ static void see_schedule(probe *p, const ls_schedule *s, double scaled) {
     see_rate_as(p, "its decay_factor", s->decay_factor);
 }
 
-/* The batch and what goes into it are other numbers each time: none of them is the number of devices. */
+/* The batch and its factors differ each time, and none of them is the number of devices. */
 static ls_train_options draw_options(probe *p, int scaling, int kind) {
     ls_train_options o = ls_train_defaults();
     o.learning_rate = draw(p, 0.05, 0.2);
@@ -92,12 +92,12 @@ static void settings(probe *p) {
         o.decay_epochs = large[i] + 1;
         see_settings(p, &o, 7, large[i] + 2);
     }
-    o = draw_options(p, LS_RATE_LINEAR, LS_SCHEDULE_COSINE); /* 0 is a number like any other */
+    o = draw_options(p, LS_RATE_LINEAR, LS_SCHEDULE_COSINE); /* 0 is a valid number */
     o.learning_rate = o.min_rate = o.decay_factor = 0;
     o.warmup_steps = 0;
     see_settings(p, &o, 3, 10);
     o = ls_train_defaults();
-    probe_case(p, "a stream, of which nobody knows the length");
+    probe_case(p, "a stream of unknown length");
     ls_schedule schedule = ls_train_schedule(&o, 2, 0);
     see_schedule(p, &schedule, ls_scaled_rate(o.learning_rate, (ls_rate_scaling)o.lr_scale, 2));
 }
@@ -109,7 +109,7 @@ static void see_rate(probe *p, const ls_schedule *s, int64_t step, int64_t epoch
                 ls_schedule_rate(s, step, epoch));
 }
 
-/* A schedule of which all that this kind does not use is set, too. */
+/* A schedule in which the members that this kind does not use are set, too. */
 static ls_schedule draw_schedule(probe *p, ls_schedule_kind kind, int64_t warmup, int64_t total) {
     return (ls_schedule){.kind = kind,
                          .rate = draw(p, 0.1, 1),
@@ -141,7 +141,7 @@ static void warmup(probe *p) {
 
 static bool same_bits(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
-/* That the last step has the full rate at all is the check's before this one. */
+/* The check before this one tests that the last step has the full rate. */
 static void full(probe *p) {
     enum { RATES = 100 };
     static const int64_t lengths[] = {1, 2, 3, 5, 7, 10, 49, 100, 1000, 100000, (int64_t)6 << 30};
@@ -162,7 +162,7 @@ static void full(probe *p) {
 
 /* --- kinds ------------------------------------------------------------------------------------------------------- */
 
-/* In warm-up all kinds are alike, whatever the warm-up is. */
+/* During warm-up all kinds are alike, however long it is. */
 static void see_warmup(probe *p, const ls_schedule *s, int64_t epochs) {
     ls_schedule constant = *s;
     constant.kind = LS_SCHEDULE_CONSTANT;
@@ -182,7 +182,7 @@ static void see_cosine(probe *p, const ls_schedule *s, int64_t points) {
                (long long)s->total_steps, (long long)s->warmup_steps);
     for (int64_t step = s->warmup_steps; step < s->total_steps; step += stride) see_rate(p, s, step, step / 3);
     see_rate(p, s, s->total_steps - 1, 9);
-    see_rate(p, s, s->total_steps, 9); /* behind the last */
+    see_rate(p, s, s->total_steps, 9); /* after the last */
     see_warmup(p, s, 3);
 }
 
@@ -203,7 +203,7 @@ static void cosine(probe *p) {
     for (int64_t quarter = 1; quarter <= 5; quarter++) see_rate(p, &s, quarter << 32, 0);
 }
 
-/* Many decays by a factor near 1, so that each of them shows: of more than 8, 16 and 32 bits of epochs. */
+/* Many decays by a factor near 1, so that each of them shows; epochs beyond 8, 16 and 32 bits. */
 static void see_decays(probe *p, double factor, int64_t every, int64_t most) {
     ls_schedule s = draw_schedule(p, LS_SCHEDULE_STEP, 0, 0);
     s.decay_epochs = every;
@@ -245,7 +245,7 @@ static void step(probe *p) {
 
 /* --- whole runs -------------------------------------------------------------------------------------------------- */
 
-/* Beside what the functions give that this run was linked with. That it is the right rate was seen above. */
+/* Compares with the functions that this run was linked with. The checks above test that the rate is right. */
 static void see_run(probe *p, const struct training *t) {
     ls_schedule s = ls_train_schedule(&t->options, t->devices, EPOCHS * STEPS_OF_EPOCH);
     for (int i = 0; i < t->rate_count; i++) {

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Trains once with each of the seeds 0 to 4, and sets beside each other what the runs reached: a seed decides the first weights
-# and the order of the samples.
+# Trains once with each of the seeds 0 to 4, and compares the results: a seed decides the initial weights and the order of the
+# samples.
 #   accuracy : per cent of the test samples
 #   loss     : the mean over the last epoch's steps
-#   median   : the one in the middle; lowest and highest are the spread
+#   median   : the middle value; lowest and highest are the spread
 # usage: labs/12-large-batches/seeds.sh PROGRAM [OPTION...]      PROGRAM: dp_train or ddp_train
 set -u
 export LC_ALL=C

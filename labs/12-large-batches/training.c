@@ -1,4 +1,5 @@
-/* training — the probe is linked with --wrap, so that the loop's calls of ls_optimizer_set_rate come here first. */
+/* training — the probe is linked with --wrap, so that this file intercepts the loop's calls of
+ * ls_optimizer_set_rate. */
 #define _GNU_SOURCE
 #include "labs/12-large-batches/training.h"
 

@@ -1,4 +1,4 @@
-/* What lab 13's merge and its two passes do: sets of values, then layers on several ranks. */
+/* Tests lab 13's merge and its two passes: with sets of values, then with layers on several ranks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "kernels/cpu/statistics.h"
 #include "labs/13-batch-norm/ranks.h"
 
-/* --- two sets become one ----------------------------------------------------------------------------------------- */
+/* --- merging two sets -------------------------------------------------------------------------------------------- */
 
 /* Statistics by definition: of values[0 .. count - 1]. */
 static struct ls_statistics by_definition(const float *values, size_t count) {
@@ -26,7 +26,7 @@ static void see_is(probe *p, const char *what, double is, double should, double 
         probe_see(p, what, "%.9g in place of %.9g", is, should);
 }
 
-/* Merges sets of these sizes, one after the other, each with a mean of its own. */
+/* Merges sets of these sizes in order, each with a mean of its own. */
 static void merge_sets(probe *p, const size_t *sizes, int sets, float base, float scale) {
     enum { MOST = 4096 };
     float values[MOST];
@@ -45,7 +45,7 @@ static void merge_sets(probe *p, const size_t *sizes, int sets, float base, floa
     see_is(p, "M2", total.m2, all.m2, all.m2);
 }
 
-/* Sets so large that their values are nowhere: their counts are more than a float or 32 bits tell apart. */
+/* Sets too large to store their values: their counts exceed what a float or 32 bits can distinguish. */
 static void merge_large_sets(probe *p) {
     static const double counts[] = {70000, 16777217, 3e9, 4294967301, 1e12, 1};
     enum { COUNTS = sizeof counts / sizeof *counts };
@@ -141,7 +141,7 @@ static void run_well(probe *p, struct bn_run *run) {
     for (int r = 0; r < run->ranks; r++) probe_must(p, probe_name(p, "rank %d", r), run->rank[r].status);
 }
 
-/* Halves as the whole numbers that their bits are. */
+/* fp16 values as the integers of their bits. */
 static void see_values(probe *p, const struct bn_run *run, const char *what, const void *values, size_t count) {
     if (run->dtype == LS_FP32) {
         probe_see_floats(p, what, values, count);
@@ -168,7 +168,7 @@ static void running(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
         struct bn_run run = begin_run(p, i, MOST_STEPS, false);
         run.forward_only = true;
-        if (i % 3 == 2) memset(run.batch[1], 0, sizeof run.batch[1]); /* a step in which nobody has samples */
+        if (i % 3 == 2) memset(run.batch[1], 0, sizeof run.batch[1]); /* a step in which no rank has samples */
         run_well(p, &run);
         for (int s = 0; s < run.steps; s++) {
             for (int r = 0; r < run.ranks; r++) {
@@ -203,7 +203,7 @@ static void backward(probe *p) {
     }
 }
 
-/* --- what travels ------------------------------------------------------------------------------------------------ */
+/* --- communication ----------------------------------------------------------------------------------------------- */
 
 static void traffic(probe *p) {
     for (int i = 0; i < SHAPES; i++) {

@@ -1,6 +1,6 @@
-/* ranks — batch norm layers as a model has them, but with memory of malloc's for each thing, so that AddressSanitizer
- * sees each end. The probe is linked with --wrap: a collective that is to fail fails here, before it meets anybody, and
- * statistics are merged here. */
+/* ranks — batch norm layers as in a model, but with memory from malloc for each array, so that AddressSanitizer sees
+ * its end. The probe is linked with --wrap: a collective that is to fail fails here, before it contacts other ranks,
+ * and statistics are merged here. */
 #include "labs/13-batch-norm/ranks.h"
 
 #include <stdlib.h>
@@ -40,14 +40,14 @@ ls_status __wrap_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buff
     return __real_ls_comm_all_reduce(comm, stream, buffer, count, dtype, op);
 }
 
-/* --- statistics that are merged well ----------------------------------------------------------------------------- */
+/* --- the reference merge of statistics --------------------------------------------------------------------------- */
 
 static bool merges_itself;
 
 void __real_ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more);
 void __wrap_ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more);
 
-/* From sums of squares, which in long doubles cancel too little to show in a float. */
+/* From sums of squares; in long double their cancellation is too small to show in a float. */
 void __wrap_ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more) {
     if (!merges_itself) {
         __real_ls_statistics_merge(total, more);
@@ -66,7 +66,7 @@ void __wrap_ls_statistics_merge(struct ls_statistics *total, struct ls_statistic
 static void *draw(probe *p, const struct bn_run *run, size_t count, float scale, float offset) {
     size_t nbytes = count * ls_dtype_nbytes(run->dtype);
     float *values = malloc((count + 1) * sizeof *values);
-    void *as = malloc(nbytes > 0 ? nbytes : 1); /* malloc(0) may give NULL */
+    void *as = malloc(nbytes > 0 ? nbytes : 1); /* malloc(0) may return NULL */
     probe_must(p, "memory", values && as ? LS_OK : LS_ERR_NO_MEMORY);
     probe_draw_floats(p, values, count);
     for (size_t i = 0; i < count; i++) values[i] = scale * values[i] + offset;
@@ -93,7 +93,7 @@ static void draw_rank(probe *p, struct bn_run *run, int r) {
         rank->seen_gradients[s] = draw(p, &floats, two, 0, -7);
         rank->seen_buffers[s] = draw(p, &floats, two, 0, -7);
     }
-    rank->gradients = draw(p, &floats, two, 1, 0); /* `accumulate` adds to that */
+    rank->gradients = draw(p, &floats, two, 1, 0); /* `accumulate` adds to these */
     rank->parameters = run->rank[0].parameters;    /* all ranks have the same, and the same buffers at first */
     if (r == 0) rank->parameters = draw(p, &floats, two, 0.5f, 1);
     rank->buffers = draw(p, &floats, two, 0, 1);
@@ -124,12 +124,12 @@ static ls_status plan(ls_layer *layer, const struct bn_run *run) {
     return layer->kind->plan(layer);
 }
 
-/* saved and shared have just the memory that the layer asks for. */
+/* Gives saved and shared exactly the memory that the layer asks for. */
 static ls_status give_memory(const ls_layer *layer, const struct bn_run *run, struct bn_rank *rank,
                              struct ls_pass *pass) {
     pass->saved = malloc(layer->saved_nbytes);
     pass->shared =
-        calloc(1, layer->kind->shared_nbytes(layer, run->ranks)); /* a count of 0, which is seen if read too early */
+        calloc(1, layer->kind->shared_nbytes(layer, run->ranks)); /* a count of 0, which shows if read too early */
     for (int i = 0; i < 2; i++) {
         size_t at = (size_t)i * (size_t)run->channels;
         pass->parameters[i].data = rank->parameters + at;
@@ -140,7 +140,7 @@ static ls_status give_memory(const ls_layer *layer, const struct bn_run *run, st
     return pass->saved && pass->shared ? LS_OK : LS_ERR_NO_MEMORY;
 }
 
-/* Nothing is waited for between the two passes. */
+/* Does not wait between the two passes. */
 static ls_status step(const ls_layer *layer, struct ls_pass *pass, const struct bn_run *run, struct bn_rank *rank,
                       crew_rank *c, int s) {
     pass->batch = run->batch[s][c->rank];
@@ -167,7 +167,7 @@ static ls_status run_rank(crew_rank *c) {
                            .dtype = run->dtype,
                            .training = true,
                            .group = c->comm};
-    ls_status status = plan(&layer, run); /* bound to no core: another program may have taken it */
+    ls_status status = plan(&layer, run); /* not bound to a core: another program may use it */
     if (status == LS_OK) status = give_memory(&layer, run, rank, &pass);
     for (int s = 0; status == LS_OK && s < run->steps; s++) status = step(&layer, &pass, run, rank, c, s);
     rank->status = status;

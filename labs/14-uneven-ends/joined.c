@@ -11,12 +11,12 @@
 enum { MOST_RANKS = 12, DRAWN_RANKS = 5, STEPS = 6, MOST_ROWS = 3, MOST_STATE = 1 << 18 };
 enum { NONE = -1 }; /* in `counts`: the rank has no batch any more */
 
-/* What a rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
+/* One rank's inputs, drawn before the ranks start, and its results, read when they have ended. */
 struct rank {
-    float *x, *state; /* of all steps; what it begins with, and ends with (MOST_STATE) */
+    float *x, *state; /* of all steps; its state at the beginning, and at the end (MOST_STATE) */
     int64_t labels[STEPS * MOST_ROWS];
-    size_t before[STEPS + 1]; /* what stands in global_count before the ranks have talked */
-    /* seen, of each step; of the last: what came when nobody had samples */
+    size_t before[STEPS + 1]; /* global_count before the ranks have communicated */
+    /* results of each step; the last entry: of the step in which no rank had samples */
     int steps, weight[STEPS + 1], root[STEPS + 1];
     long long count[STEPS + 1]; /* of all ranks in the step */
     bool anyone[STEPS + 1];
@@ -74,7 +74,7 @@ static void keep_state(struct rank *rank, ls_model *model) {
     if (ls_model_batchnorm_count(model) > 0) rank->tracked = *ls_model_batches_tracked(model, 0);
 }
 
-/* Until nobody has samples, as the training loop does; one step more than there are, so that it ends at all events. */
+/* Runs until no rank has samples, as the training loop does, and at most one step more than there are. */
 static ls_status play(crew_rank *c) {
     struct job *job = c->argument;
     struct rank *rank = &job->rank[c->rank];
@@ -105,7 +105,7 @@ static ls_status play(crew_rank *c) {
     return status;
 }
 
-/* --- around the ranks ---------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks -------------------------------------------------------------------------------------------- */
 
 static void draw_ranks(probe *p, struct job *job, size_t inputs, int classes) {
     for (int r = 0; r < job->ranks; r++) {
@@ -133,7 +133,7 @@ static void release(struct job *job) {
     }
 }
 
-/* Each rank ends at a step of its own, and before that may have no sample of a step. One rank at least has one. */
+/* Each rank ends at a step of its own, and may have no sample in an earlier one. At least one rank has a sample. */
 static void draw_counts(probe *p, struct job *job) {
     int end[MOST_RANKS];
     for (int r = 0; r < job->ranks; r++) end[r] = 1 + (int)probe_draw(p, STEPS - 1);
@@ -163,7 +163,7 @@ static void write_counts(char *text, size_t capacity, const struct job *job, int
     }
 }
 
-/* All ranks have samples; one runs out; one has none of this step, but goes on; then the last ones. */
+/* All ranks have samples; one runs out; one has none in this step, but more later; then the last ones. */
 static struct job fixed(int ranks) {
     struct job job = {.model = "mlp:8,6,4", .ranks = ranks, .join = {.enable = true}};
     for (int s = 0; s < STEPS; s++)
@@ -177,8 +177,8 @@ static struct job fixed(int ranks) {
     return job;
 }
 
-/* As many as there may be in a sheet's job, and more: they run out from the last to the first, and in each step every
- * third of the others has no sample. */
+/* As many ranks as in the largest job of a sheet, and more: they run out from the last to the first, and in each step
+ * every third of the others has no sample. */
 static struct job many(void) {
     struct job job = {.model = "mlp:8,6,4", .ranks = MOST_RANKS, .join = {.enable = true}};
     for (int s = 0; s < STEPS; s++)
@@ -186,7 +186,7 @@ static struct job many(void) {
     return job;
 }
 
-/* Samples that 16 and 32 bits do not count, or take for none, for less than none, or for a rank that has run out. */
+/* Counts that 16 or 32 bits turn into another number, 0, a negative one, or the mark of a rank that has run out. */
 static struct job large(void) {
     static const int64_t counts[STEPS][3] = {{40000, 70000, 65535},
                                              {3000000000, 3000000000, 65536},
@@ -218,7 +218,7 @@ static void see_job(probe *p, struct job *job, const char *words, see_rank *see)
     release(job);
 }
 
-/* So few, since each step costs a meeting of all ranks, which on a busy machine takes its time. */
+/* Only a few jobs, since each step needs a barrier, which is slow on a busy machine. */
 static void see_jobs(probe *p, bool initial, see_rank *see) {
     const char *words = initial ? ", divided by the initial ranks" : "";
     for (int ranks = 1; ranks <= 4; ranks++) {

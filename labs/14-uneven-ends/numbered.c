@@ -16,10 +16,10 @@ static ls_status cursor_open(ls_cursor **out, const ls_dataset *dataset) {
     if (n->open_status != LS_OK) return ls_fail(n->open_status, "there is no cursor");
     struct numbered_cursor *cursor = calloc(1, sizeof *cursor);
     *out = cursor ? &cursor->base : NULL;
-    return cursor ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a cursor");
+    return cursor ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a cursor");
 }
 
-/* What is not NULL is written, as a careless kind would. */
+/* Writes every output that is not NULL, as a careless kind would. */
 static ls_status cursor_next(ls_cursor *base, bool *end, float *input, int64_t *label, float *target) {
     struct numbered_cursor *cursor = (struct numbered_cursor *)base;
     numbered *n = (numbered *)(uintptr_t)base->dataset;

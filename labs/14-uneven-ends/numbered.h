@@ -1,4 +1,5 @@
-/* A stream of numbers: sample i has the inputs i and i + 1/2, and the answer i. It counts what its readers ask for. */
+/* A stream of numbers: sample i has the inputs i and i + 1/2, and the answer i. It counts the requests of its
+ * readers. */
 #ifndef LABS_UNEVEN_ENDS_NUMBERED_H
 #define LABS_UNEVEN_ENDS_NUMBERED_H
 
@@ -10,9 +11,9 @@ enum { NUMBERED_INPUTS = 2 };
 
 typedef struct numbered {
     ls_dataset base;
-    int64_t count, bad;                   /* samples; which of them cannot be read, whoever asks (-1: none) */
-    ls_status bad_status, open_status;    /* what asking for that one, and opening a cursor, ends with */
-    atomic_int converted, asked_too_late; /* samples that were wanted in full; questions after the end or a failure */
+    int64_t count, bad;                   /* samples; the unreadable one, on any rank (-1: none) */
+    ls_status bad_status, open_status;    /* results of reading that sample, and of opening a cursor */
+    atomic_int converted, asked_too_late; /* samples that were read in full; requests after the end or a failure */
 } numbered;
 
 /* Answers are labels, or, if `targets`, a vector of one float. */

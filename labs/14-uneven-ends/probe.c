@@ -1,5 +1,5 @@
-/* What lab 14's functions give: shares of a stream, their order and their ends; and what ranks make of the numbers that
- * they tell each other (joined.c). */
+/* Tests lab 14's functions: shares of a stream, their order and their ends; and how ranks use the counts that they
+ * exchange (joined.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct sharing {
     bool targets;
 };
 
-/* What one worker read, by its batches. */
+/* The samples that one worker read, by its batches. */
 struct reading {
     int64_t answers[MOST_SAMPLES];
     size_t count;
@@ -66,9 +66,9 @@ static void read_share(probe *p, struct reading *reading, numbered *n, const str
     ls_batch_slot_free(&slot);
 }
 
-/* --- who gets something, and what nobody gets ---------------------------------------------------------------------- */
+/* --- which samples are read, and which are not --------------------------------------------------------------------- */
 
-/* Which share is whose is the order's affair. */
+/* The check of the order tests which share belongs to which worker. */
 static void see_shares(probe *p, const struct sharing *s) {
     enum { MOST_TIMES = 4 };
     static struct reading reading;
@@ -97,9 +97,9 @@ static void see_shares(probe *p, const struct sharing *s) {
     probe_see(p, "samples with another one's inputs", "%lld", (long long)strangers);
 }
 
-/* --- which samples are whose, and in which order ------------------------------------------------------------------- */
+/* --- which rank gets which samples, and in which order ------------------------------------------------------------- */
 
-/* A rank's batches as its loader hands them out, its workers in turn. */
+/* A rank's batches as its loader returns them, its workers in turn. */
 static void see_loader(probe *p, const struct sharing *s, numbered *n, int rank) {
     const ls_loader_options options = {
         .workers = s->workers,
@@ -136,8 +136,8 @@ static void see_order(probe *p, const struct sharing *s) {
         for (int rank = 0; rank < s->ranks; rank++) see_loader(p, s, &n, rank);
 }
 
-/* Ranks and workers with a common divisor and without; streams that end before all have something, at a round's end, and
- * in the middle of one. */
+/* Ranks and workers with and without a common divisor; streams that end before each worker has a sample, at the end of
+ * a round, and in the middle of one. */
 static void every_sharing(probe *p, void (*see)(probe *p, const struct sharing *s)) {
     static const int64_t counts[] = {1, 2, 5, 12, 24, 37};
     enum { COUNTS = sizeof counts / sizeof counts[0] };
@@ -161,13 +161,13 @@ static void stream_share(probe *p) {
     see_shares(p, &(struct sharing){.samples = MOST_SAMPLES, .ranks = 20, .workers = 16, .batch = 2});
 }
 
-/* A few workers of many, more than 16 bits count. */
+/* A few of many workers, more than 16 bits count. */
 static void see_far_shares(probe *p, int ranks, int workers) {
     static struct reading reading;
     numbered n;
     struct sharing s = {.ranks = ranks, .workers = workers, .batch = 2};
     s.samples = 2 * (int64_t)ranks * workers + (int64_t)probe_draw(p, 99);
-    numbered_init(&n, s.samples, true); /* as a label each would be out of range */
+    numbered_init(&n, s.samples, true); /* as labels they would be out of range */
     begin_case(p, &s);
     for (int i = 0; i < 4; i++) {
         int rank = i < 2 ? i * (ranks - 1) : (int)probe_draw(p, (uint64_t)ranks);
@@ -186,7 +186,7 @@ static void stream_order(probe *p) {
 
 /* --- ends ---------------------------------------------------------------------------------------------------------- */
 
-/* One cursor, read in parts: what it gives, what it asks of the stream, and what it leaves alone. */
+/* One cursor, read in parts: what it returns, what it requests from the stream, and what it leaves unchanged. */
 static void see_cursor(probe *p, numbered *n, size_t share, size_t shares, size_t part) {
     enum { ROOM = MOST_BATCH + 1 };
     ls_cursor *cursor;
@@ -211,7 +211,7 @@ static void see_cursor(probe *p, numbered *n, size_t share, size_t shares, size_
     ls_cursor_destroy(cursor);
 }
 
-/* `trouble`: what asking for sample `bad` ends with. */
+/* `trouble`: the status of reading sample `bad`. */
 static void see_end(probe *p, int64_t count, int shares, int64_t bad, ls_status trouble, bool targets) {
     char words[96] = "";
     if (bad >= 0)
@@ -230,7 +230,7 @@ static void see_end(probe *p, int64_t count, int shares, int64_t bad, ls_status 
     }
 }
 
-/* A stream that cannot be opened: its first batch and all after it say why. */
+/* A stream that cannot be opened: its first batch and all later ones return the reason. */
 static void see_no_stream(probe *p, ls_status trouble) {
     numbered n;
     struct sharing s = {.samples = 6, .ranks = 2, .workers = 2, .batch = 2};

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first N for which "rank N" stands directly before `sign` in the output; -1: there is none. */
+/* The first N for which "rank N" is directly before `sign` in the output; -1 if there is none. */
 static int rank_before(const char *output, const char *sign) {
     for (const char *at = strstr(output, sign); at; at = strstr(at + 1, sign)) {
         const char *digit = at;
@@ -14,7 +14,8 @@ static int rank_before(const char *output, const char *sign) {
     return -1;
 }
 
-/* The rank that wrote the first line with `sign` in it; -1: none did. A rank's lines begin with "program[rank N]: ". */
+/* The rank that wrote the first line with `sign` in it; -1 if no rank did. A rank's lines begin with "program[rank N]:
+ * ". */
 static int writer_of(const char *output, const char *sign) {
     for (const char *line = output; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         const char *found = strstr(line, sign), *end = strchr(line, '\n');
@@ -34,11 +35,11 @@ static int has_written(const char *output, int rank) {
 
 const char *diagnose(const char *output, int *rank) {
     if ((*rank = rank_before(output, " died")) >= 0) return "killed";
-    *rank = rank_before(output, " did not come within");
+    *rank = rank_before(output, " did not arrive within");
     if (*rank >= 0) return has_written(output, *rank) ? "slow" : "stopped";
     if ((*rank = writer_of(output, "is out of memory")) >= 0) return "memory";
     if ((*rank = writer_of(output, "the port is in use")) >= 0) return "port";
-    if (strstr(output, "it must be the same on all ranks") && (*rank = rank_before(output, " has ")) >= 0)
+    if (strstr(output, "expected the same on all ranks") && (*rank = rank_before(output, " has ")) >= 0)
         return "mismatch";
     *rank = -1;
     return "unknown";

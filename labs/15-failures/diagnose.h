@@ -1,19 +1,20 @@
-/* What went wrong, from what the ranks and their launcher have said: lab 15. */
+/* Lab 15: diagnoses a failed job from what its ranks and its launcher have printed. */
 #ifndef LABS_FAILURES_DIAGNOSE_H
 #define LABS_FAILURES_DIAGNOSE_H
 
-/* `output`: what a job wrote to stderr, whole lines, and its exit status as the last one. One of these words, and in
- * *rank whose failure it was:
+/* `output` is what a job wrote to stderr, whole lines, and its exit status as the last line. Returns one of these
+ * words, and sets *rank to the rank that failed:
  *
- *     killed     the rank's process was killed (kill -KILL)
- *     stopped    its process was stopped (kill -STOP), and did not go on
- *     slow       it was only late: it lives, and goes on
+ *     killed     the process of the rank was killed (kill -KILL)
+ *     stopped    its process was stopped (kill -STOP), and did not continue
+ *     slow       it was only late: it is alive, and continues
  *     memory     its device had no room for the model
  *     mismatch   it had been started with other settings than rank 0
- *     port       the port at which it was to serve the store was in use
+ *     port       the port of the store that it was to serve was in use
  *     unknown    none of these; *rank is then -1
  *
- * A rank that died is the cause also where others did not come: who waits for the dead one is late itself. */
+ * If a rank died, it is the cause even if other ranks did not come in time: a rank that waits for the dead one is late,
+ * too. */
 const char *diagnose(const char *output, int *rank);
 
 #endif

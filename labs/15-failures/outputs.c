@@ -10,8 +10,8 @@ struct scene {
     probe *p;
     char *text;
     size_t length;
-    int ranks, victim, first; /* who fails; who says so first */
-    int order[64];            /* the ranks in the order of their lines, but for the victim and the first */
+    int ranks, victim, first; /* the rank that fails; the rank that reports it first */
+    int order[64];            /* the ranks in the order of their lines, without the victim and the first */
     int others, timeout_s;
     char operation[128];
 };
@@ -54,7 +54,7 @@ static void begin(struct scene *s) {
 
 static int pid(struct scene *s) { return 100 + draw(s, 4000000); }
 
-/* The survivors: the first of them says the reason, and the others that it has given up, and why. */
+/* The survivors: the first of them gives the reason, and the others report that it has given up, and why. */
 static void put_survivors(struct scene *s, const char *reason) {
     put(s, "ddp_train[rank %d]: error: %s: %s\n", s->first, s->operation, reason);
     for (int i = 0; i < s->others; i++)
@@ -69,12 +69,12 @@ static void put_died(struct scene *s) {
     put(s, "ddprun: error: rank %d (pid %d) was ended by signal 9 (Killed)\nexit status 1\n", s->victim, pid(s));
 }
 
-/* A death that makes others late: who waits for one that waits for the dead one says so, before or behind those who have
- * noticed the death. */
+/* A death that makes others late: a rank that waits for one that waits for the dead one reports that, before or after
+ * the ranks that have noticed the death. */
 static void put_died_and_late(struct scene *s) {
     char late[192];
     int told = draw(s, 2), by = s->others > 0 ? s->order[draw(s, s->others)] : s->first;
-    snprintf(late, sizeof late, "ddp_train[rank %d]: error: %s: rank %d did not come within %d s\n", by, s->operation,
+    snprintf(late, sizeof late, "ddp_train[rank %d]: error: %s: rank %d did not arrive within %d s\n", by, s->operation,
              s->first, s->timeout_s);
     if (told == 0) put(s, "%s", late);
     draw_operation(s);
@@ -85,15 +85,15 @@ static void put_died_and_late(struct scene *s) {
 
 static void put_late(struct scene *s, bool awakes) {
     char reason[64], before[sizeof s->operation];
-    snprintf(reason, sizeof reason, "rank %d did not come within %d s", s->victim, s->timeout_s);
+    snprintf(reason, sizeof reason, "rank %d did not arrive within %d s", s->victim, s->timeout_s);
     put_survivors(s, reason);
     memcpy(before, s->operation, sizeof before);
     if (awakes) {
-        draw_operation(s); /* it is somewhere else than the others */
+        draw_operation(s); /* its operation differs from the others' */
         put(s, "ddp_train[rank %d]: error: %s: rank %d has given up: %s: %s\n", s->victim, s->operation, s->first,
             before, reason);
     }
-    /* the launcher names the one that ended first, which need not be the one that spoke first */
+    /* the launcher names the rank that ended first, which need not be the one that reported first */
     int named = draw(s, s->others + 1) - 1;
     put(s, "ddprun: error: rank %d (pid %d) exited with status 3: %s: ", named < 0 ? s->first : s->order[named], pid(s),
         before);
@@ -109,8 +109,9 @@ static void put_no_room(struct scene *s) {
         "device %d is out of memory: %d bytes asked for parameters (parameter), %d of %d bytes in use; use a smaller "
         "model; or raise --device-memory",
         s->victim, 10000 + draw(s, 1000000), in_use, room);
-    if (s->victim > 0) snprintf(who, sizeof who, "rank %d of %d", s->victim, s->ranks); /* rank 0 speaks for itself */
-    snprintf(told, sizeof told, "%s failed before the first step; it has said why", who);
+    if (s->victim > 0)
+        snprintf(who, sizeof who, "rank %d of %d", s->victim, s->ranks); /* rank 0 reports its own difference */
+    snprintf(told, sizeof told, "%s failed before the first step; see its error", who);
     put(s, "ddp_train[rank %d]: error: %s\n", s->victim, reason);
     for (int i = -1; i < s->others; i++)
         put(s, "ddp_train[rank %d]: error: %s\n", i < 0 ? s->first : s->order[i], told);
@@ -122,9 +123,9 @@ static void put_no_room(struct scene *s) {
 static void put_other_settings(struct scene *s) {
     static const char *const options[] = {"--lr", "--batch-size", "--seed", "--epochs", "--accumulate"};
     char reason[160];
-    if (s->victim == 0) s->victim = s->first, s->first = 0; /* rank 0 is what the others are compared with */
+    if (s->victim == 0) s->victim = s->first, s->first = 0; /* the others are compared with rank 0 */
     int has = 1 + draw(s, 1000);
-    snprintf(reason, sizeof reason, "%s: rank %d has %d, rank 0 has %d; it must be the same on all ranks",
+    snprintf(reason, sizeof reason, "%s: rank %d has %d, but rank 0 has %d; expected the same on all ranks",
              options[draw(s, 5)], s->victim, has, has + 1 + draw(s, 1000));
     put(s, "ddp_train[rank %d]: error: %s\n", s->first, reason);
     for (int i = 0; i < s->others; i++) put(s, "ddp_train[rank %d]: error: %s\n", s->order[i], reason);
@@ -151,7 +152,7 @@ static void put_not_finite(struct scene *s) {
     put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", s->first, pid(s), reason);
 }
 
-/* Samples that end at different steps: no failure of the six, though a rank is named. */
+/* Ranks whose samples end at different steps: none of the six failures, though a rank is named. */
 static void put_ran_out(struct scene *s) {
     int step = draw(s, 1000);
     for (int i = -1; i < s->others; i++)
@@ -176,6 +177,6 @@ void output_make(probe *p, char text[OUTPUT_CAPACITY], int kind, int ranks) {
     case 6: put_not_finite(&s); break;
     case 7: put_died_and_late(&s); break;
     case 8: put_ran_out(&s); break;
-    default: put(&s, "exit status %d\n", 1 + draw(&s, 3)); break; /* nobody has said anything */
+    default: put(&s, "exit status %d\n", 1 + draw(&s, 3)); break; /* no output at all */
     }
 }

@@ -1,8 +1,8 @@
-/* What lab 15's functions do: waits for ranks that come, come late or never come (waits.c), and what is read out of the
+/* Tests lab 15's functions: waits for ranks that arrive, arrive late or never arrive (waits.c), and diagnoses of the
  * output of jobs that failed (outputs.c).
  *
- * Two more checks are for people, and for the sheet: `recorded` diagnoses what record.sh has recorded, and `lines` prints
- * outputs as the probe makes them, by which `make course-check` sees that the programs still speak so. */
+ * Two more checks are not graded: `recorded` diagnoses the recordings of record.sh, and `lines` prints the probe's
+ * outputs, with which `make course-check` checks that the programs still print such lines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 #include "labs/15-failures/waits.h"
 #include "labs/course/probe/probe.h"
 
-/* --- what is read out of outputs ----------------------------------------------------------------------------------- */
+/* --- diagnoses of outputs ------------------------------------------------------------------------------------------ */
 
 static char text[OUTPUT_CAPACITY];
 
-/* A case says the output in short: its first line, as far as there is room. */
+/* The case is named after the output's first line, as far as it fits. */
 static void begin_case(probe *p, int ranks) {
     char line[200];
     size_t length = strcspn(text, "\n");
@@ -25,7 +25,7 @@ static void begin_case(probe *p, int ranks) {
     probe_case(p, "%d ranks, \"%s\" and so on", ranks, line);
 }
 
-/* Asks about a copy that is as long as the output, so that AddressSanitizer sees its end. `word` may be NULL. */
+/* Passes a copy of exactly the output's length, so that AddressSanitizer sees its end. `word` may be NULL. */
 static int ask(probe *p, int kind, int ranks, char word[64]) {
     int rank = -7;
     output_make(p, text, kind, ranks);
@@ -53,7 +53,7 @@ static void every_output(probe *p, void (*see)(probe *p, int kind, int ranks)) {
         for (int kind = 0; kind < OUTPUT_KINDS; kind++) see(p, kind, ranks);
     for (int again = 0; again < 60; again++)
         see(p, (int)probe_draw(p, OUTPUT_KINDS), again < 30 ? 2 + (int)probe_draw(p, 7) : 11 + (int)probe_draw(p, 20));
-    /* so often that of each kind some rank of two digits fails, whatever is drawn: but for one seed in half a million */
+    /* enough times that for each kind a rank of two digits fails, except with one seed in half a million */
     for (int again = 0; again < 12; again++)
         for (int kind = 0; kind < OUTPUT_KINDS; kind++) see(p, kind, 30);
     for (int kind = 0; kind < OUTPUT_KINDS; kind++) see(p, kind, LS_COMM_MAX_RANKS);
@@ -63,7 +63,7 @@ static void words(probe *p) { every_output(p, see_word); }
 
 static void blame(probe *p) { every_output(p, see_rank); }
 
-/* --- for people ---------------------------------------------------------------------------------------------------- */
+/* --- not graded ---------------------------------------------------------------------------------------------------- */
 
 static void recorded(probe *p) {
     const char *folder = getenv("RECORDED");

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Makes six things go wrong with the real programs, and records what is said: one file for each, in an order that is
-# drawn anew each time.
-# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. Some fifteen seconds
-#        labs/15-failures/record.sh PROGRAMS OUT WORD prints the recording of that failure, made before or now
+# Causes six failures of the real programs, and records their output: one file for each, in a random order.
+# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. About fifteen seconds
+#        labs/15-failures/record.sh PROGRAMS OUT WORD prints the recording of that failure, which it makes if there is none
 # OUT/1.txt to 6.txt: the errors that the ranks and the launcher wrote to stderr, and the exit status; not the table of flight
 # records, which would name the rank. OUT/key: "NUMBER: WORD RANK",
-# what it was, and whose.
-# Every rank's own words are wanted. So ranks do not get LS_SAID_FD, by which the ranks of a launcher say the same words
+# the failure, and the rank that failed.
+# Every rank must print its own lines. So ranks do not get LS_SAID_FD, by which the ranks of a launcher print equal lines
 # only once.
 set -u
 if [ "${3:-}" ]; then
@@ -21,7 +20,7 @@ work=$out/work
 rm -rf "$work" "$out"/[1-6].txt "$out/key"
 mkdir -p "$work" || exit 1
 
-# start NAME RANK OPTIONS: a job, in the background, of which that rank gets these options in addition. $job: its process.
+# start NAME RANK OPTIONS: a job, in the background, in which that rank gets these additional options. $job: its process.
 start() {
     name=$1
     mkdir -p "$work/$name"
@@ -36,13 +35,14 @@ start() {
     job=$!
 }
 
-# Until rank 0 has said that an epoch is over, or the job has ended; twenty seconds at most. With --steps it would say so only at its end.
+# Waits until rank 0 has printed the end of an epoch, or the job has ended; at most twenty seconds. With --steps it would print that only
+# at its end.
 await_training() {
     tries=0
     until grep -q '^epoch' "$work/$name/out" || grep -q '^exit status' "$work/$name/err" || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
-# Until somebody serves the port; twenty seconds at most.
+# Waits until a process listens at the port; at most twenty seconds.
 await_server() {
     tries=0
     until grep -q ":$(printf %04X "$port") 00000000:0000 0A" /proc/net/tcp || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
@@ -50,7 +50,7 @@ await_server() {
 
 signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }
 
-# A rank by hand, without a launcher: it serves the store itself, at a port.
+# Starts a rank without a launcher: it serves the store itself, at a port.
 by_hand() {
     timeout 20 env RANK=0 WORLD_SIZE=$ranks LOCAL_RANK=0 LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT="$1" LS_JOB_TOKEN="$2" \
         "$programs/ddp_train" --device-kind cpu --no-evaluate --quiet --timeout "$3" 2>&1 >"$work/port/out"
@@ -64,7 +64,7 @@ record_killed() {
 }
 
 record_stopped() {
-    start stopped -1 '' && await_training && signal STOP # it is killed by the launcher, in the end
+    start stopped -1 '' && await_training && signal STOP # the launcher kills it in the end
     wait $job
 }
 
@@ -83,7 +83,7 @@ record_mismatch() {
     wait $job
 }
 
-# The first one waits for others that do not come, and keeps its port for so long.
+# The first job waits for ranks that never arrive, and keeps its port meanwhile.
 record_port() {
     mkdir -p "$work/port"
     port=$((20000 + $(draw 10000)))
@@ -97,7 +97,7 @@ record_port() {
 number=0
 for scene in $(printf '%s\n' killed stopped slow memory mismatch port | shuf); do
     number=$((number + 1)) victim=$(draw $ranks)
-    # rank 0 is what the others are compared with, and the one that serves the store
+    # the others are compared with rank 0, which serves the store
     [ $scene = mismatch ] && victim=$((1 + $(draw $((ranks - 1)))))
     [ $scene = port ] && victim=0
     record_$scene 2>/dev/null

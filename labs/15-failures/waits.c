@@ -1,7 +1,7 @@
-/* One thread plays a group: it says what the other ranks have done, and then waits as one of them. So what the wait finds
- * does not depend on time; but for ranks that come late, which a helper plays.
+/* One thread simulates a group: it sets what the other ranks have done, and then waits as one of them. So the result of
+ * the wait does not depend on time, except for late ranks, which a helper thread simulates.
  *
- * What happens while the wait asks for the dead is played, too. It asks by poll(), which is this file's. */
+ * Events during the wait's patrol are simulated, too: the patrol calls poll(), which this file replaces. */
 #define _GNU_SOURCE
 #include "labs/15-failures/waits.h"
 
@@ -18,10 +18,10 @@
 #include "common/comm/wait.h"
 
 enum { MOST_RANKS = LS_COMM_MAX_RANKS, DRAWN_RANKS = 12 };
-#define SHORT_S 0.06 /* for deadlines that pass; a patrol comes by every 0.05 s */
-#define LONG_S 10.0  /* for those that do not */
+#define SHORT_S 0.06 /* for deadlines that pass; there is a patrol every 0.05 s */
+#define LONG_S 10.0  /* for deadlines that do not pass */
 
-/* What a rank other than the one that waits has done: its letter in `fates`. */
+/* The state of a rank other than the waiting one: its letter in `fates`. */
 enum fate { CAME = 'C', AWAY = 'a', DIED = 'D', LEFT = 'L', CAME_AND_DIED = 'd', CAME_AND_LEFT = 'l' };
 
 struct group {
@@ -71,7 +71,7 @@ static const char *fates_text(const struct group *g, char text[FATES_CAPACITY]) 
 
 static ls_comm *self(const struct group *g) { return g->rank[g->self]; }
 
-/* The rank comes to the step that the waiting one is about to come to. */
+/* The rank reaches the step that the waiting one is about to reach. */
 static void come(const struct group *g, int r, bool rings) {
     ls_comm *comm = g->rank[r];
     uint64_t step = ++comm->channel[LS_CHANNEL_STREAM].step;
@@ -87,15 +87,15 @@ static void set_fate(const struct group *g, int r, char fate) {
     atomic_store(&self(g)->segment->slot[r].left, left);
 }
 
-/* --- what happens meanwhile ---------------------------------------------------------------------------------------- */
+/* --- events during a wait ------------------------------------------------------------------------------------------ */
 
-/* The rank that does its part at the next poll(), and whether it then leaves, or that breaks the group; NULL: nothing
- * happens. */
+/* The rank that reaches its step at the next poll(), and whether it then leaves, or that breaks the group; NULL:
+ * none. */
 static struct meanwhile {
     const struct group *group;
     int rank;
     bool leaves, by_flag;
-    ls_status breaks; /* LS_OK: it does its part */
+    ls_status breaks; /* LS_OK: it reaches its step */
 } meanwhile;
 
 enum { AWAITED_STEP = 3 };
@@ -124,7 +124,7 @@ int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
     return (int)syscall(SYS_ppoll, files, count, timeout_ms < 0 ? NULL : &timeout, NULL, (size_t)0);
 }
 
-/* --- what is seen of a wait ---------------------------------------------------------------------------------------- */
+/* --- the result of a wait ------------------------------------------------------------------------------------------ */
 
 static void see_verdict(probe *p, const struct group *g, ls_status status, const char *said) {
     const ls_segment *segment = self(g)->segment;
@@ -137,8 +137,8 @@ static void see_verdict(probe *p, const struct group *g, ls_status status, const
                   ls_status_text((ls_status)segment->broken.status), segment->broken.reason);
 }
 
-/* A wait that reaches a deadline of LONG_S is no answer "at once". After the first of them no other is begun, since each
- * would take as long. */
+/* A wait that lasts LONG_S has not returned "at once". After the first such wait no other is begun, since each would
+ * take as long. */
 static void see_wait(probe *p, const struct group *g) {
     static bool was_late;
     char said[1024];
@@ -162,7 +162,7 @@ static void see_fates(probe *p, struct group *g) {
     close_group(g);
 }
 
-/* Each rank's fate is one of `possible`; one rank at least has not come. */
+/* Each rank's fate is one of `possible`; at least one rank has not arrived. */
 static void see_drawn(probe *p, const char *possible, double timeout_s) {
     struct group g = {.ranks = 2 + (int)probe_draw(p, DRAWN_RANKS - 1), .timeout_s = timeout_s};
     g.self = (int)probe_draw(p, (uint64_t)g.ranks);
@@ -172,14 +172,14 @@ static void see_drawn(probe *p, const char *possible, double timeout_s) {
     see_fates(p, &g);
 }
 
-/* As many ranks as there may be, of fates in turn. */
+/* The maximum number of ranks, with the fates in turn. */
 static void see_all_ranks(probe *p, const char *possible, double timeout_s) {
     struct group g = {.ranks = MOST_RANKS, .self = 33, .timeout_s = timeout_s};
     for (int r = 0; r < g.ranks; r++) g.fates[r] = possible[(size_t)r % strlen(possible)];
     see_fates(p, &g);
 }
 
-/* Of two and three ranks every one once, then drawn ones. */
+/* All combinations for two and three ranks, then random ones. */
 static void see_small(probe *p, const char *possible, double timeout_s) {
     for (const char *fate = possible; *fate; fate++) {
         struct group g = {.ranks = 2, .fates = {'.', *fate}, .timeout_s = timeout_s};
@@ -191,7 +191,7 @@ static void see_small(probe *p, const char *possible, double timeout_s) {
     }
 }
 
-/* --- who comes late ------------------------------------------------------------------------------------------------ */
+/* --- ranks that arrive late ---------------------------------------------------------------------------------------- */
 
 struct late {
     const struct group *group;
@@ -203,7 +203,7 @@ static void sleep_ms(long ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* After some patrols, and well before the deadline. */
+/* Arrives after some patrols, well before the deadline. */
 static void *come_late(void *argument) {
     const struct late *late = argument;
     sleep_ms(180);
@@ -226,7 +226,7 @@ static void see_late(probe *p, struct group *g, bool rings) {
     close_group(g);
 }
 
-/* Patience has an end: whose it is, is the next check's affair. */
+/* The wait must end; the next check tests which rank it names. */
 static void see_end_of_patience(probe *p) {
     struct group g = {.ranks = 2, .fates = ".a", .timeout_s = SHORT_S};
     probe_case(p, "2 ranks, rank 0 waits %g s at most: rank 1 does not come at all", g.timeout_s);
@@ -247,7 +247,7 @@ void waits_slow(probe *p) {
     see_end_of_patience(p);
 }
 
-/* The last of the ranks does its part while the wait asks for the dead. */
+/* The last of the ranks reaches its step during the patrol. */
 static void see_meanwhile(probe *p, int ranks, bool leaves, double timeout_s) {
     struct group g = {.ranks = ranks, .self = ranks - 1, .timeout_s = timeout_s};
     probe_case(p,
@@ -261,18 +261,19 @@ static void see_meanwhile(probe *p, int ranks, bool leaves, double timeout_s) {
     close_group(&g);
 }
 
-/* --- who does not come --------------------------------------------------------------------------------------------- */
+/* --- ranks that never arrive --------------------------------------------------------------------------------------- */
 
 void waits_deadline(probe *p) {
     see_small(p, "a", SHORT_S);
     see_small(p, "aC", SHORT_S);
-    see_small(p, "adl", SHORT_S); /* who has come before it died is not missed */
+    see_small(p, "adl", SHORT_S); /* a rank that arrived before it died is not missing */
     for (int again = 0; again < 12; again++) see_drawn(p, again % 2 ? "aCdl" : "aC", SHORT_S + (double)again / 1000);
     see_all_ranks(p, "a", SHORT_S);
     see_all_ranks(p, "CCCda", SHORT_S);
 }
 
-/* Noticed long before the deadline; with a deadline that is over at the first patrol, too, a death is the reason. */
+/* A death is noticed long before the deadline, and is the reason even if the deadline has passed at the first
+ * patrol. */
 void waits_dead(probe *p) {
     see_small(p, "D", LONG_S);
     see_small(p, "L", LONG_S);
@@ -283,7 +284,7 @@ void waits_dead(probe *p) {
     see_all_ranks(p, "CLadC", LONG_S);
 }
 
-/* --- who has given up before --------------------------------------------------------------------------------------- */
+/* --- groups that are already broken -------------------------------------------------------------------------------- */
 
 static void see_broken(probe *p, struct group *g, ls_status status, const char *reason) {
     int by = g->ranks - 1;
@@ -297,7 +298,7 @@ static void see_broken(probe *p, struct group *g, ls_status status, const char *
     close_group(g);
 }
 
-/* The last rank breaks the group after the wait has asked whether it is whole. */
+/* The last rank breaks the group after the wait has checked that it is whole. */
 static void see_broken_meanwhile(probe *p, struct group *g, ls_status status) {
     char fates[FATES_CAPACITY];
     probe_case(p, "%d ranks, rank 0 waits %g s at most%s; while it asks who is lost, rank %d breaks the group (%s)",
@@ -331,10 +332,10 @@ void waits_broken(probe *p) {
     }
 }
 
-/* --- who keeps whom ------------------------------------------------------------------------------------------------ */
+/* --- which rank delays which --------------------------------------------------------------------------------------- */
 
-/* Ranks wait for one another's steps inside of an operation: each for the next in `chain`, which begins with rank 0 and
- * ends with one that waits for nobody. `fate` is that of the rank behind the first. */
+/* Ranks wait for one another's steps within an operation: each for the next in `chain`, which begins with rank 0 and
+ * ends with a rank that does not wait. `fate` is that of the rank after the first. */
 static void see_chain(probe *p, const int *chain, int length, char fate, double timeout_s, bool done_meanwhile) {
     char text[4 * MOST_RANKS] = "";
     struct group g = {.ranks = MOST_RANKS, .timeout_s = timeout_s, .self = chain[0]};
@@ -379,7 +380,7 @@ void waits_culprit(probe *p) {
     }
     draw_chain(p, chain);
     see_chain(p, chain, MOST_RANKS, AWAY, SHORT_S, false);
-    for (int length = 2; length <= 4; length++) { /* a death is one's own, whoever was waited for */
+    for (int length = 2; length <= 4; length++) { /* a dead rank is named even if it waited for another */
         draw_chain(p, chain);
         see_chain(p, chain, length, DIED, LONG_S, false);
         draw_chain(p, chain);
@@ -387,7 +388,7 @@ void waits_culprit(probe *p) {
     }
 }
 
-/* Who has done its part after all is not accused, be it late or gone. */
+/* A rank that has reached its step after all is not named, whether it was late or has left. */
 void waits_again(probe *p) {
     int chain[MOST_RANKS];
     for (int ranks = 2; ranks <= 4; ranks++) {

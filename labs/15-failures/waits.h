@@ -1,4 +1,4 @@
-/* Waits for ranks that come, come late, or never come: part of lab 15's probe. */
+/* Waits for ranks that arrive, arrive late, or never arrive: part of lab 15's probe. */
 #ifndef LABS_FAILURES_WAITS_H
 #define LABS_FAILURES_WAITS_H
 

@@ -1,6 +1,6 @@
-/* What lab 16's two formulas give: kernels on devices and all-reduces on nodes, whose figures are drawn. Times are seen
- * with a bound, so that it does not matter in which order the terms are added. What one check has seen of a formula the
- * next ones leave out: they see differences, in which it cancels out. So one mistake costs one check. */
+/* Checks lab 16's two formulas: kernels on devices and all-reduces on nodes with random figures. Times are compared
+ * with a tolerance, so that the order in which terms are added does not matter. Later checks compare differences, in
+ * which the parts of a formula that earlier checks have tested cancel out. So one mistake fails one check. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "labs/course/probe/probe.h"
 #include "labs/replay/engine/cost.h"
 
-/* A node; every figure that counts is drawn over it. A link for each device is put in at the %s. */
+/* A node; random values replace every figure that the formulas use. A link for each device is inserted at the %s. */
 static const char node_format[] =
     "{\"description\": \"drawn\", \"devices\": %d,"
     "\"device\": {\"name\": \"d\", \"fp32_GFLOPs\": 1000, \"fp16_GFLOPs\": 4000, \"memory_GBps\": 100,"
@@ -35,7 +35,7 @@ static ls_node *parse_node(probe *p, int devices) {
     return node;
 }
 
-/* A number of low .. high. */
+/* A random number from low to high. */
 static double draw(probe *p, double low, double high) {
     return low + (high - low) * (double)probe_draw(p, 1000000) / 1e6;
 }
@@ -61,7 +61,7 @@ static ls_node *open_node(probe *p) { return open_node_of(p, 2); }
 /* Rounding is far below the bound, and a mistake far above. */
 static void see_us(probe *p, const char *what, double us) { probe_see_near(p, what, us, 1e-8 * fabs(us)); }
 
-/* How much longer it takes than something else does. */
+/* How much longer this takes than the other one. */
 static void see_more_us(probe *p, const char *what, double us, double than_us) {
     probe_see_near(p, what, us - than_us, 1e-8 * fmax(fabs(us), fabs(than_us)));
 }
@@ -84,7 +84,7 @@ static void begin_kernel(probe *p, const ls_node *node, double flops, double byt
                is_product ? "a product" : "no product", ls_dtype_name(precision), bytes, flops);
 }
 
-/* Operations that are no products: their flops do not count. From none of bytes to more than 32 bits count. */
+/* Operations that are not matrix multiplies: their flops do not count. From 0 bytes to more than 32 bits can count. */
 static void floors(probe *p) {
     static const double scales[] = {0, 1e3, 1e5, 1e7, 1e9, 1e11};
     for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
@@ -98,7 +98,8 @@ static void floors(probe *p) {
     }
 }
 
-/* The floor is the check's before this one. That products take it, too, is seen of one that has nothing to do. */
+/* The check before this one tests the floor. That matrix multiplies take it, too, is tested with one that has nothing
+ * to compute. */
 static void see_product(probe *p, const ls_node *node, double flops, double bytes, ls_dtype precision) {
     double idle_us = ls_cost_kernel_us(node, 0, 0, true, precision);
     begin_kernel(p, node, flops, bytes, true, precision);
@@ -107,7 +108,7 @@ static void see_product(probe *p, const ls_node *node, double flops, double byte
                 ls_cost_kernel_us(node, 0, 0, false, precision));
 }
 
-/* Products on both sides of where memory and computing take as long, and far from it. */
+/* Matrix multiplies on both sides of the point where memory and computing take the same time, and far from it. */
 static void rooflines(probe *p) {
     static const double sides[] = {0, 0.01, 0.5, 0.9, 1.1, 2, 100, 1e5};
     for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
@@ -128,7 +129,7 @@ static void rooflines(probe *p) {
 
 /* --- operations of a workload -------------------------------------------------------------------------------------- */
 
-/* A layer of 64 samples, whose weights have `rows` rows to meet: measured, or not. */
+/* A layer of 64 samples, each weight of which is used by `rows` rows: measured, or not. */
 static void see_work(probe *p, const ls_node *node, double rows, double weights, ls_dtype precision, bool is_measured) {
     ls_workload workload = {.name = "drawn", .samples = 64, .element_bytes = 4};
     struct ls_work work = {.name = "layer", .phase = "forward", .is_product = true, .us = -1};
@@ -151,7 +152,8 @@ static void shares(probe *p) {
             ls_node *node = open_node(p);
             ls_node_change_device(node)->product_count = 3;
             ls_node_change_device(node)->memory_GBps = draw(p, 500, 5000);
-            double weights = floor(r < 8 ? draw(p, 1e3, 1e5) : draw(p, 5e9, 9e9)); /* at last more than 32 bits count */
+            double weights = floor(r < 8 ? draw(p, 1e3, 1e5)
+                                         : draw(p, 5e9, 9e9)); /* the last ones are more than 32 bits can count */
             see_work(p, node, rows[r], weights, precisions[r % 3], measured);
             ls_node_close(node);
         }
@@ -172,13 +174,13 @@ static void begin_collective(probe *p, const ls_node *node, ls_collective what, 
 
 enum { SIZES = 4 };
 
-/* None of bytes, few, many, and more than 32 bits count. */
+/* 0 bytes, few, many, and more than 32 bits can count. */
 static double draw_bytes(probe *p, int size) {
     static const double scales[SIZES] = {0, 1e3, 1e7, 1e10};
     return scales[size] + floor(draw(p, 0, scales[size]));
 }
 
-/* Without a figure of a network all ranks count as of one node. */
+/* Without a network's figures all ranks count as ranks of one node. */
 static void rings(probe *p) {
     static const int ranks[] = {1, 2, 3, 4, 8, 17, 65, 300, 70000};
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
@@ -192,7 +194,7 @@ static void rings(probe *p) {
     }
 }
 
-/* Beside the all-reduce whose links carry as many bytes: it takes a turn more, and nothing else. */
+/* Compared with the all-reduce whose links carry as many bytes, which differs by one more turn only. */
 static void see_turn(probe *p, const ls_node *node, ls_collective what, int ranks, double bytes) {
     double as_many = bytes * ranks / (2 * (ranks - 1.0));
     begin_collective(p, node, what, ranks, bytes);
@@ -217,7 +219,7 @@ struct network {
     double hop_us, GBps;
 };
 
-/* What the network adds to the same ranks' time without one. */
+/* The time that the network adds for the same ranks. */
 static void see_network(probe *p, ls_node *node, const struct network *network, ls_collective what, int ranks) {
     struct ls_node_collectives *collectives = ls_node_change_collectives(node);
     for (int size = 0; size < SIZES; size++) {
@@ -231,8 +233,8 @@ static void see_network(probe *p, ls_node *node, const struct network *network, 
     }
 }
 
-/* A network that is slower than what joins the devices of a node, or faster; whose hops cost nothing; and one of which
- * only the hops are known, which counts for none. */
+/* A network that is slower or faster than the links within a node; one whose hops cost nothing; and one of which only
+ * the hops are known, which adds no time for bytes. */
 static void networks(probe *p) {
     static const int devices[] = {2, 1, 3, 8, 16}, ranks[] = {2, 3, 4, 5, 8, 9, 17, 64, 300, 70000};
     enum { SLOWER, FASTER, NO_HOPS, NO_RATE, KINDS };

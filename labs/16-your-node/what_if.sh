@@ -1,11 +1,11 @@
 #!/bin/sh
-# What if one figure of a node were twice as good? Replays a step with each figure changed in a copy of the node's file: rates doubled, times
-# halved. What the figures are is told in labs/replay/nodes/README.md. Some change together: all-reduce is bus_GBps and the times in
-# all_reduce_us, launch is launch_us and lock_us, hand-over is hand_over_us and awake_us.
+# How much faster is a step if one figure of a node is twice as good? Replays a step with each figure changed in a copy of the node's file:
+# rates doubled, times halved. labs/replay/nodes/README.md describes the figures. Some change together: all-reduce is bus_GBps and the times
+# in all_reduce_us, launch is launch_us and lock_us, hand-over is hand_over_us and awake_us.
 # usage: labs/16-your-node/what_if.sh NODE OPTION...    a node as build/replay takes it, and options of build/replay, with one number in --n
 # REPLAY: the program. Otherwise it is build/labs/16/replay, which make lab LAB=16 links with your formulas, or build/replay before that
 set -u
-export LC_ALL=C # awk's numbers have a point
+export LC_ALL=C # awk prints a decimal point
 if [ -z "${REPLAY:-}" ]; then
     REPLAY=build/labs/16/replay
     [ -x "$REPLAY" ] || REPLAY=build/replay
@@ -19,7 +19,7 @@ changed=$(mktemp -d) || exit 1
 trap 'rm -rf "$changed"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# change FACTOR FIGURE...: the node's text with these figures multiplied, wherever they stand
+# change FACTOR FIGURE...: prints the node's text with every occurrence of these figures multiplied
 change() {
     awk -v figures="$*" '
         BEGIN { count = split(figures, name, " "); factor = name[1] }
@@ -35,7 +35,7 @@ change() {
           print }' <"$node"
 }
 
-# Its rows [ranks, bytes, us] with half the time.
+# The rows [ranks, bytes, us] of all_reduce_us, with half the time.
 halve_table() {
     awk '/"all_reduce_us"/ { table = 1 }
          { while (table && match($0, /, *[0-9][0-9.eE+-]*\]/)) {

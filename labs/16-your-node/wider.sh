@@ -1,9 +1,8 @@
 #!/bin/sh
-# The same node with more devices, each with a core and a link like the first one's. Rows of all_reduce_us do not say what more ranks take,
-# so that the formula counts for them: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps. The file's bus_GBps is the rate of the largest
-# all-reduce, which no cache holds. So the copy has the rate of the row [ranks, bytes, us] whose bytes are nearest to BYTES, the gradients of a
-# model: what that row takes is what the formula gives for it.
-# A node that has N devices or more stays as it is.
+# The same node with more devices, each with a core and a link like the first one's. The rows of all_reduce_us do not cover more ranks, so the
+# formula is used for them: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps. The file's bus_GBps is the rate of the largest all-reduce,
+# which fits in no cache. So the copy has the rate of the row [ranks, bytes, us] whose bytes are nearest to BYTES, the gradients of a model:
+# for that row the formula gives the measured time. A node with N devices or more is unchanged.
 # usage: labs/16-your-node/wider.sh NODE.json N [BYTES] >FILE.json      a node as make calibrate writes it; BYTES: 1000000
 set -u
 if [ $# -lt 2 ] || [ $# -gt 3 ] || [ ! -r "$1" ]; then
@@ -18,7 +17,7 @@ if [ -z "$GBps" ] || [ -z "$latency_us" ] || [ -z "$devices" ] || [ -z "$base_us
     exit 2
 fi
 
-# The numbers of the table: three a row.
+# The numbers of the table, three per row.
 bus_GBps=$(sed -n 's/.*"all_reduce_us":[[:space:]]*\(\[[^"]*\).*/\1/p' "$1" | tr -cs '0-9.e+-' '\n' | awk -v wanted="${3:-1000000}" -v base="$base_us" -v hop="$hop_us" '
     NF { number[count++] = $1 }
     END {

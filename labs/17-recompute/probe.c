@@ -1,4 +1,4 @@
-/* What lab 17's segments do: the bytes of their arena, then passes on one device, then batch norm over several ranks. */
+/* Tests lab 17's segments: the bytes of their arena, passes on one device, batch norm over several ranks. */
 #include <stdio.h>
 
 #include "common/nn/model.h"
@@ -6,7 +6,7 @@
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-/* Meta devices: what would be allocated. */
+/* Counts allocations on meta devices. */
 static void see_bytes(probe *p, const ls_network *network, ls_dtype precision, int every, size_t max_batch) {
     ls_device *device;
     ls_model *model;
@@ -79,7 +79,7 @@ static void each_run(probe *p, const char *more, void (*change)(struct run *run)
             }
 }
 
-/* Evaluates before running statistics have moved: whether they move well is another check's. */
+/* Evaluates before the running statistics change: another check tests their updates. */
 static void evaluate_and_forward(struct run *run) {
     run->forward_only = true;
     run->evaluates[0] = true;

@@ -184,7 +184,7 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-/* --- around it ------------------------------------------------------------------------------------------------------ */
+/* --- setup ---------------------------------------------------------------------------------------------------------- */
 
 /* Code that takes dy for the gradient of a larger output reads wrong values and does not crash. */
 enum { SPARE = 1024 };

@@ -12,12 +12,12 @@ enum { MOST_RANKS = 3, MOST_STEPS = 4, MOST_SEGMENTS = 8, MOST_READY = 32, MOST_
 enum net { NET_LINEAR, NET_NORMS, NETS };
 const char *net_name(enum net net);
 int net_blocks(enum net net);
-/* Asks for memory, and ends the probe where there is none. */
+/* Allocates memory; ends the probe if there is none. */
 ls_network *net_create(probe *p, enum net net);
 
 /* The input of one segment, read after the forward. */
 struct kept {
-    float *values; /* halves as numbers */
+    float *values; /* fp16 converted to float */
     size_t count;
 };
 
@@ -46,7 +46,7 @@ struct run {
     size_t rows[MOST_STEPS][MOST_RANKS];
     ls_dtype precision;
     const char *streams;          /* as in LS_CPU_STREAMS; NULL: inline */
-    bool accumulates[MOST_STEPS]; /* that step's gradients are added to those before */
+    bool accumulates[MOST_STEPS]; /* that step's gradients are added to the earlier ones */
     bool evaluates[MOST_STEPS];   /* forward only, for evaluation */
     bool forward_only;
     bool listens; /* records each block that is entered */

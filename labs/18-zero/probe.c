@@ -1,4 +1,5 @@
-/* What lab 18's shards do: who owns which elements, the optimizer of these, sums, updates and gathers of several ranks. */
+/* Tests lab 18's shards: which rank owns which elements, their optimizer, and sums, updates and gathers of several
+ * ranks. */
 #include <stdio.h>
 
 #include "labs/18-zero/run.h"
@@ -10,7 +11,7 @@ enum { WORLDS = sizeof worlds / sizeof *worlds };
 #define A_FEW 0.001
 #define ONE_BUCKET 25.0
 
-/* --- who owns what -------------------------------------------------------------------------------------------------- */
+/* --- ownership ------------------------------------------------------------------------------------------------------ */
 
 static void see_part(probe *p, const struct owned *owned, int rank) {
     char elements[60] = "none";
@@ -20,7 +21,7 @@ static void see_part(probe *p, const struct owned *owned, int rank) {
               elements);
 }
 
-/* In the order of the parameters in memory, whatever that of the ranges is; and without those that are left out. */
+/* In the order of the parameters in memory, whatever the order of the ranges, and without those that are left out. */
 static void see_parts(probe *p, const struct created *created, int rank) {
     const float *behind = NULL;
     for (;;) {
@@ -117,7 +118,8 @@ static void sums_case(probe *p, int ranks, double cap, ls_dtype compress, int mi
     job.micro_batches = micro_batches;
     char more[80];
     snprintf(more, sizeof more, "%s%s%s", streams ? ", streams shuffled" : "",
-             compress == LS_FP32 ? "" : ", gradients travel as halves", micro_batches > 1 ? ", two micro-batches" : "");
+             compress == LS_FP32 ? "" : ", gradients are sent in half precision",
+             micro_batches > 1 ? ", two micro-batches" : "");
     begin(p, &job, more);
     run_all(p, &job);
     for (int r = 0; r < ranks; r++)
@@ -206,7 +208,7 @@ static void counts(probe *p) {
     }
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------ */
+/* --- whole steps ---------------------------------------------------------------------------------------------------- */
 
 static void shuffled(probe *p) {
     enum { SEEDS = 12 };

@@ -1,5 +1,5 @@
-/* run — the product's DistributedDataParallel with the student's shards. The probe is linked with --wrap, to note what is
- * enqueued, and to put something else in the optimizer's place. */
+/* run — the product's DistributedDataParallel with the student's shards. The probe is linked with --wrap, to record
+ * enqueued operations and to replace the optimizer. */
 #include "labs/18-zero/run.h"
 
 #include <stdio.h>
@@ -10,14 +10,14 @@
 #include "ddp_procs/sharded_internal.h"
 #include "kernels/kernels.h"
 
-static _Thread_local struct rank *mine; /* NULL: nothing is noted */
+static _Thread_local struct rank *mine; /* NULL: nothing is recorded */
 static _Thread_local bool steps;        /* within a step */
 
 static struct step *now(void) { return &mine->step[mine->now]; }
 
-/* --- notes ---------------------------------------------------------------------------------------------------------- */
+/* --- the record ----------------------------------------------------------------------------------------------------- */
 
-/* Only what differs from the one before. */
+/* Records an operation, unless it equals the one before. */
 static void note(const char *what) {
     char *order = now()->order;
     size_t length = strlen(order), last = strlen(what);
@@ -64,7 +64,7 @@ ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void
     return __real_ls_comm_all_gather(comm, stream, send, receive, count, dtype);
 }
 
-/* In the update's place all parameters get values, other ones on each rank. */
+/* In place of the update, all parameters get values, different ones on each rank. */
 ls_status __wrap_ls_parallel_update(ls_parallel *p, const bool *skip) {
     if (!mine) return __real_ls_parallel_update(p, skip);
     note("update");
@@ -74,7 +74,7 @@ ls_status __wrap_ls_parallel_update(ls_parallel *p, const bool *skip) {
     float *parameters;
     size_t count;
     ls_model_parameters(p->model, &parameters, &count);
-    if (count > MOST_FLOATS) return ls_fail(LS_ERR_NO_MEMORY, "too many parameters");
+    if (count > MOST_FLOATS) return ls_fail(LS_ERR_NO_MEMORY, "the network has too many parameters");
     p->accumulates = false;
     ls_copy(ls_device_stream(p->devices[0], LS_STREAM_COMPUTE), parameters, mine->update[mine->now],
             count * sizeof(float));
@@ -229,7 +229,7 @@ static ls_status run_rank(crew_rank *c) {
     return was_to_fail ? LS_OK : status;
 }
 
-/* --- around the ranks ----------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks --------------------------------------------------------------------------------------------- */
 
 static void *halves_of(float *values, size_t count, ls_dtype dtype) {
     uint16_t *halves = malloc((count + 1) * sizeof *halves);

@@ -1,4 +1,4 @@
-/* What lab 19's units do: what each rank has of each parameter, what it gathers when, what it waits for, and training. */
+/* Tests lab 19's units: each rank's part of each parameter, its gathers, their order, its waits, and training. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static void *ask(probe *p, size_t nbytes) {
     abort(); /* it has ended the probe */
 }
 
-/* --- what a rank has ------------------------------------------------------------------------------------------------ */
+/* --- a rank's parts ------------------------------------------------------------------------------------------------- */
 
 enum { MOST_PARTS = 16 };
 
@@ -167,7 +167,7 @@ static void see_order(probe *p, const struct run *run, int rank, int pass) {
 
 static void order(probe *p) { each_pass(p, NULL, see_order); }
 
-/* What a step is expected to move, and what it moves. */
+/* The bytes that a step is expected to communicate, and those that it does. */
 static void bytes(probe *p) {
     for (int net = 0; net < NETS; net++)
         for (int ranks = 1; ranks <= 3; ranks++)
@@ -192,7 +192,8 @@ static void bytes(probe *p) {
 
 static void look(struct run *run) { run->looks = true; }
 
-/* Of one rank a pass, since all have the same values, and of short segments only: there are many. */
+/* Each pass is checked on one rank only, since all have the same values, and with short segments only, since there are
+ * many cases. */
 static void see_values(probe *p, const struct run *run, int rank, int pass) {
     const struct seen_pass *seen = &run->rank[rank].passes[pass];
     if (rank != pass % run->ranks || run->every > 1) return;

@@ -1,7 +1,7 @@
-/* run — the product's model on the student's units. The probe is linked with --wrap: it notes gathers, and which of the two
- * streams runs behind what. Each stream has a number that grows: for compute the blocks it has left and the updates it has
- * made, for comm its gathers. An event takes both numbers that its stream is behind, a stream that waits for it takes over
- * what is larger. */
+/* run — the product's model on the student's units. The probe is linked with --wrap: it records gathers, and which work
+ * each of the two streams is ordered after. Each stream has a counter: compute counts blocks left and updates, comm
+ * counts gathers. An event stores both counters that its stream is ordered after, and a stream that waits for it takes
+ * the larger ones. */
 #include "labs/19-fsdp/run.h"
 
 #include <stdarg.h>
@@ -39,9 +39,9 @@ ls_network *net_create(probe *p, enum net net) {
     return probe_network_of(p, image, layers, sizeof layers / sizeof *layers);
 }
 
-/* --- what a rank notes ---------------------------------------------------------------------------------------------- */
+/* --- a rank's record ------------------------------------------------------------------------------------------------ */
 
-/* What has run before: so many blocks left and updates, and so many gathers. */
+/* The work that has run before: counts of blocks left and updates, and of gathers. */
 struct behind {
     int computed, gathers;
 };
@@ -52,7 +52,7 @@ struct listener {
     const struct run *run;
     struct seen_pass *seen;
     ddp_units *units;
-    struct ls_hooks before; /* the units' own */
+    struct ls_hooks before; /* the hooks of the units */
     struct behind compute, comm;
     struct event {
         const ls_event *event;
@@ -60,9 +60,9 @@ struct listener {
     } events[MOST_EVENTS];
     int event_count;
     int computed, gathers, updated; /* enqueued so far; the last update's number */
-    int readers[MOST_CHOSEN];       /* the number of the last block that was left, of each buffer */
+    int readers[MOST_CHOSEN];       /* for each buffer the number of the last block that was left */
     int gather_of[MOST_BLOCKS];     /* the number of the last gather of a unit; 0: none */
-    int comm_at_gather;             /* what the last gather was behind */
+    int comm_at_gather;             /* the work that the last gather was ordered after */
 };
 
 static _Thread_local struct listener *listening;
@@ -111,7 +111,7 @@ void __wrap_ls_stream_wait_event(ls_stream *stream, ls_event *event) {
     if (other->gathers > own->gathers) own->gathers = other->gathers;
 }
 
-/* The block of which the rank sends its slice; -1: it sends something else. */
+/* The block whose slice the rank sends; -1: it sends something else. */
 static int block_sent(const ddp_units *u, const float *send, size_t count) {
     for (int b = 0; b < u->parameters->block_count; b++)
         if (send == u->slices + slice_begin(u, b) && count == slice_floats(u, b) && count > 0) return b;
@@ -152,7 +152,7 @@ ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void
 
 /* --- hooks ------------------------------------------------------------------------------------------------------ */
 
-/* What the parameters of a block are when it is entered. */
+/* Records the parameters of a block when it is entered. */
 static void look(struct listener *l, int block) {
     const ls_parameters *all = l->units->parameters;
     struct found *found = &l->seen->found[l->seen->found_count];
@@ -197,7 +197,7 @@ struct shared {
     void *x[MOST_PASSES]; /* in the model's precision */
 };
 
-/* This rank's slices of version `version`, one unit's behind the other. */
+/* This rank's slices of version `version`, all units concatenated. */
 static void fill_slices(const ddp_units *u, const struct run *run, int version, float *slices) {
     for (int b = 0; b < u->parameters->block_count; b++)
         memcpy(slices + slice_begin(u, b),
@@ -205,7 +205,7 @@ static void fill_slices(const ddp_units *u, const struct run *run, int version, 
                slice_floats(u, b) * sizeof(float));
 }
 
-/* As the optimizer does it: on the compute stream. */
+/* On the compute stream, as the optimizer does. */
 static void update(struct listener *l, const float *slices) {
     ls_copy(l->units->compute, l->units->slices, slices, l->units->slices_nbytes);
     l->compute.computed = l->updated = ++l->computed;
@@ -284,7 +284,7 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-/* --- around it ------------------------------------------------------------------------------------------------------ */
+/* --- setup ---------------------------------------------------------------------------------------------------------- */
 
 static void draw(probe *p, struct run *run, struct shared *shared) {
     for (int v = 0; v < MOST_VERSIONS; v++) probe_draw_floats(p, run->values[v], MOST_FLOATS);

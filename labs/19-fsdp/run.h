@@ -1,4 +1,4 @@
-/* Passes of a model whose parameters lie in units, on several ranks, and a record of what each rank gathers and waits for. */
+/* Runs passes of a model whose parameters are in units, on several ranks, and records each rank's gathers and waits. */
 #ifndef LABS_19_FSDP_RUN_H
 #define LABS_19_FSDP_RUN_H
 
@@ -13,7 +13,7 @@ enum { MOST_INPUTS = 32, MOST_OUTPUTS = 3 };
 enum net { NET_LINEAR, NET_POOL, NETS };
 const char *net_name(enum net net);
 int net_blocks(enum net net);
-/* Asks for memory, and ends the probe where there is none. */
+/* Allocates memory; ends the probe if there is none. */
 ls_network *net_create(probe *p, enum net net);
 
 /* A micro-batch's forward and backward, or a forward for evaluation; an update may come before it. */
@@ -26,7 +26,7 @@ struct found {
     int block;
 };
 
-/* What a rank has seen of a pass. */
+/* A rank's record of a pass. */
 struct seen_pass {
     char order[400]; /* (2) gathers unit 2; 2 and 2' enter the block, forward and backward */
     char waits[1200], overlap[1200];
@@ -47,7 +47,7 @@ struct run {
     enum net net;
     int ranks, prefetch, every, pass_count;
     enum pass passes[MOST_PASSES];
-    bool updates[MOST_PASSES]; /* other slices before that pass */
+    bool updates[MOST_PASSES]; /* the slices change before that pass */
     ls_dtype precision;
     const char *streams; /* as in LS_CPU_STREAMS; NULL: inline */
     bool looks;          /* reads the parameters at each visit, which waits for the device */

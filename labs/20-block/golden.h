@@ -1,5 +1,5 @@
-/* PyTorch's numbers, parts of tests/golden/layernorm_12x33, attention_b2t9c12h3 and gpt_tiny: probes read no files of the
- * tree. Floats as text, a blank between two. */
+/* PyTorch's numbers, parts of tests/golden/layernorm_12x33, attention_b2t9c12h3 and gpt_tiny, since probes read no
+ * files of the tree. Floats as text, separated by a blank. */
 #ifndef LABS_20_BLOCK_GOLDEN_H
 #define LABS_20_BLOCK_GOLDEN_H
 

@@ -1,4 +1,4 @@
-/* What lab 20's functions make of rows of layer norm, of rows of scores, and of parameters that several layers share. */
+/* Tests lab 20's functions: rows of layer norm, rows of scores, and parameters that several layers share. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 /* --- layer norm ------------------------------------------------------------------------------------------------------ */
 
-/* One row, few channels, then more of both: whole lanes and what is left over, and rows of more than one block. */
+/* One row, few channels, then more of both: whole lanes and remainders, and rows of more than one block. */
 static const size_t norms[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 3}, {1, 16}, {1, 17}, {3, 33}, {5, 128}, {2, 1500}};
 enum { NORMS = sizeof norms / sizeof *norms };
 
@@ -84,7 +84,7 @@ static void mask(probe *p) {
     }
 }
 
-/* A head of one channel: scores are products of two numbers, whatever they are scaled by. Scores grow. */
+/* A head of one channel: scores are products of two numbers, whatever the scale. Scores grow. */
 static void softmax(probe *p) {
     static const int contexts[] = {1, 2, 3, 16, 19, 70};
     static const float sizes[] = {1, 5, 30};

@@ -15,7 +15,7 @@
 
 /* --- floats --------------------------------------------------------------------------------------------------------- */
 
-/* Of no bytes, too, it is not NULL. */
+/* Not NULL for 0 bytes either. */
 static void *ask(probe *p, size_t nbytes) {
     void *memory = calloc(1, nbytes > 0 ? nbytes : 1);
     probe_must(p, "memory", memory ? LS_OK : LS_ERR_NO_MEMORY);
@@ -74,7 +74,7 @@ static size_t nbytes_of(const struct norm *n) {
     return n->rows * n->channels * ls_dtype_nbytes(n->halves ? LS_BF16 : LS_FP32);
 }
 
-/* The floats as the kernel gets them; freed by the caller. */
+/* The floats in the kernel's type; freed by the caller. */
 static void *given(probe *p, const struct norm *n, const float *values) {
     void *as = ask(p, nbytes_of(n));
     if (n->halves) ls_cast_now(LS_BF16, as, values, n->rows * n->channels);
@@ -94,7 +94,7 @@ void norm_run(probe *p, struct norm *n) {
     if (!n->gamma) n->gamma = floats_drawn(p, n->channels);
     if (!n->dy) n->dy = floats_drawn(p, count);
     n->dx = floats_new(p, count);
-    n->dgamma = floats_drawn(p, n->channels); /* `accumulate` adds to that */
+    n->dgamma = floats_drawn(p, n->channels); /* `accumulate` adds to these */
     n->dbeta = floats_drawn(p, n->channels);
     void *x = given(p, n, n->x), *dy = given(p, n, n->dy), *y = ask(p, nbytes_of(n)), *dx = ask(p, nbytes_of(n));
     float *beta = floats_new(p, n->channels), *mean = floats_new(p, n->rows), *invstd = floats_new(p, n->rows);
@@ -212,7 +212,7 @@ static ls_status note_ready(void *context, size_t parameter) {
     return LS_OK;
 }
 
-/* What nobody writes is seen as 7. */
+/* Values that are not written stay 7. */
 static void run_pass(struct passing *run, ls_model *model, int i) {
     struct passes *passes = run->passes;
     float *gradients;
@@ -336,7 +336,7 @@ static ls_status train(crew_rank *c) {
     return status;
 }
 
-/* Samples one behind the other, each position's answer being the next token. */
+/* Consecutive samples; each position's target is the next token. */
 static void read_text(struct trainer *run, probe *p, int step) {
     const struct training *t = run->t;
     size_t count = samples_of(t) * ls_shape_rows(run->network->input), begin = (size_t)step * count;

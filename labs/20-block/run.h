@@ -1,5 +1,6 @@
-/* What lab 20 looks at: layer norm and attention as kernels, each array in memory of malloc's, so that AddressSanitizer sees
- * each end; and models, a backward at a time or as they train. Whoever has no memory for them ends the probe. */
+/* The subjects of lab 20's probe: layer norm and attention as kernels, each array in memory from malloc, so that
+ * AddressSanitizer sees its end; and models, in single backward passes or in training. Running out of memory ends the
+ * probe. */
 #ifndef LABS_20_BLOCK_RUN_H
 #define LABS_20_BLOCK_RUN_H
 
@@ -7,15 +8,14 @@
 #include "kernels/kernels.h"
 #include "labs/course/probe/probe.h"
 
-/* `count` floats: all of them 0, drawn, or read from a text with a blank between two. */
+/* `count` floats: all 0, random, or read from a text, separated by a blank. */
 float *floats_new(probe *p, size_t count);
 float *floats_drawn(probe *p, size_t count);
 float *floats_read(probe *p, const char *text, size_t count);
 
-/* Values that may differ from the reference's by 2e-6 of the largest, or of `scale` where that is larger. Of many values,
- * some. */
+/* Checks values with a tolerance of 2e-6 of the largest, or of `scale` if that is larger. Of many values, only some. */
 void see_close(probe *p, const char *what, const float *values, size_t count, double scale);
-/* Whether they are PyTorch's within that. */
+/* Checks that they are PyTorch's within that tolerance. */
 void see_golden(probe *p, const char *what, const float *values, const char *golden, size_t count);
 
 /* --- kernels --------------------------------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ void see_golden(probe *p, const char *what, const float *values, const char *gol
 struct norm {
     size_t rows, channels;
     bool accumulate, halves; /* halves: bf16 */
-    float *x, *gamma, *dy;   /* set by the caller, or drawn where NULL */
+    float *x, *gamma, *dy;   /* set by the caller; random if NULL */
     float *dx, *dgamma, *dbeta;
     double steepest; /* the largest invstd */
 };
@@ -50,14 +50,14 @@ ls_network *net_create(probe *p, enum net net);
 
 enum { MOST_STEPS = 6, MOST_RANKS = 3 };
 
-/* Backward passes on one device, and whose gradient was ready, in their order. */
+/* Backward passes on one device, and the order in which gradients became ready. */
 struct passes {
     enum net net;
     int count;
     bool accumulates[MOST_STEPS];
     size_t batch;
     char ready[MOST_STEPS][1000];
-    float *gradients[MOST_STEPS]; /* of all parameters, one behind the other, after each pass */
+    float *gradients[MOST_STEPS]; /* of all parameters, concatenated, after each pass */
     size_t gradient_count;
 };
 
@@ -69,10 +69,10 @@ struct training {
     const char *model; /* NULL: of `net` */
     enum net net;
     int ranks, accumulate, steps;
-    size_t batch; /* samples of a rank and micro-batch */
+    size_t batch; /* samples per rank and micro-batch */
     uint64_t seed;
     double learning_rate, momentum;
-    const char *text; /* the samples' tokens, 'A' is 0, in order; NULL: samples are drawn */
+    const char *text; /* the samples' tokens, 'A' is 0, in order; NULL: random samples */
     float losses[MOST_STEPS];
     float *trained; /* weights at the end */
     size_t trained_count;

@@ -1,4 +1,4 @@
-/* What lab 21's schedule says: lists, slots and links of each stage; and what becomes of them when they are run, simulated. */
+/* Tests lab 21's schedule: lists, slots and links of each stage, and a simulation of their execution. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "ddp_procs/schedule_simulated.h"
 #include "labs/course/probe/probe.h"
 
-enum { MOST_TOLD = 16 }; /* micro-batches whose list is told pass by pass */
+enum { MOST_TOLD = 16 }; /* micro-batches whose list is shown pass by pass */
 
 static ddp_schedule begin(probe *p, ddp_schedule_kind kind, int stages, int micro_batches) {
     probe_case(p, "%s, P = %d, M = %d", kind == DDP_GPIPE ? "gpipe" : "1f1b", stages, micro_batches);
@@ -21,8 +21,8 @@ static void *room(probe *p, size_t count, size_t nbytes) {
     exit(1);
 }
 
-/* The lists of all stages, each with exactly its room, so that what is written beside it is noticed; and filled with what no
- * list has. */
+/* The lists of all stages, each of exactly the size needed, so that writes past its end are detected, and filled with
+ * invalid instructions. */
 static struct ddp_instruction **open_lists(probe *p, const ddp_schedule *schedule) {
     const size_t count = 2 * (size_t)schedule->micro_batches;
     struct ddp_instruction **lists = room(p, (size_t)schedule->stages, sizeof *lists);
@@ -39,7 +39,7 @@ static void close_lists(const ddp_schedule *schedule, struct ddp_instruction **l
     free(lists);
 }
 
-/* For each of many sizes; the smallest come first. */
+/* Calls `see` for many sizes, the smallest first. */
 static void for_sizes(probe *p, ddp_schedule_kind kind, bool few, void (*see)(probe *, const ddp_schedule *)) {
     static const int stages[] = {1, 2, 3, 4, 5, 8}, micro_batches[] = {1, 2, 3, 4, 5, 8, 13};
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
@@ -73,7 +73,7 @@ static void in_flight(probe *p) {
     for_sizes(p, DDP_1F1B, false, see_in_flight);
 }
 
-/* "F0 F1 B0 B1"; of a long list numbers: 3 for F3, -4 for B3. */
+/* "F0 F1 B0 B1"; a long list is shown as numbers: 3 for F3, -4 for B3. */
 static void see_order(probe *p, const ddp_schedule *schedule) {
     struct ddp_instruction **lists = open_lists(p, schedule);
     const int count = 2 * schedule->micro_batches;
@@ -111,7 +111,7 @@ static void few(probe *p) {
     for_sizes(p, DDP_1F1B, true, see_both);
 }
 
-/* --- what an instruction says beside its pass ----------------------------------------------------------------------- */
+/* --- the other members of an instruction ---------------------------------------------------------------------------- */
 
 static void for_all(probe *p, void (*see)(probe *, const ddp_schedule *)) {
     for (int kind = DDP_GPIPE; kind <= DDP_1F1B; kind++)
@@ -123,7 +123,7 @@ static const char *stage_name(char text[24], int stage) {
     return text;
 }
 
-/* The links of a stage's first forward and backward pass, and where the others differ from them. */
+/* The links of a stage's first forward and backward pass, and the passes that differ from them. */
 static void see_links(probe *p, const ddp_schedule *schedule) {
     struct ddp_instruction **lists = open_lists(p, schedule);
     char from[24], to[24];
@@ -148,8 +148,8 @@ static void see_links(probe *p, const ddp_schedule *schedule) {
 
 static void links(probe *p) { for_all(p, see_links); }
 
-/* Any slot that is free is a right one: what counts is that it is one of those in flight, that nobody else's activations are in
- * it, and that backward finds its own. The first mistake is told. */
+/* Any free slot is right: it must be one of those in flight, must not contain other activations, and backward must find
+ * its own there. Reports the first mistake. */
 static void see_slots_of(probe *p, const ddp_schedule *schedule, int s, const struct ddp_instruction *list) {
     const int slots = ddp_schedule_in_flight(schedule, s), count = 2 * schedule->micro_batches;
     int *holds = room(p, slots > 0 ? (size_t)slots : 1, sizeof *holds);
@@ -185,7 +185,7 @@ static void see_slots(probe *p, const ddp_schedule *schedule) {
 
 static void slots(probe *p) { for_all(p, see_slots); }
 
-/* Gradients of the last step, 9, are there; each backward pass makes 1. */
+/* Gradients of the last step are 9 at first; each backward pass adds 1. */
 static void see_gradients(probe *p, const ddp_schedule *schedule) {
     struct ddp_instruction **lists = open_lists(p, schedule);
     for (int s = 0; s < schedule->stages; s++) {
@@ -199,7 +199,7 @@ static void see_gradients(probe *p, const ddp_schedule *schedule) {
 
 static void gradients(probe *p) { for_all(p, see_gradients); }
 
-/* --- what becomes of them ------------------------------------------------------------------------------------------- */
+/* --- simulation ----------------------------------------------------------------------------------------------------- */
 
 static ddp_simulated simulate(probe *p, const ddp_schedule *schedule, int link_holds, const double *forward,
                               const double *backward) {
@@ -244,7 +244,7 @@ static void see_blocking(probe *p, const ddp_schedule *schedule) {
 
 static void deadlock(probe *p) { for_all(p, see_blocking); }
 
-/* Stages that take equally long, as the formula has it; and stages of drawn lengths. */
+/* Stages that take equally long, as in the formula, and stages of random lengths. */
 static void see_idle(probe *p, const ddp_schedule *schedule) {
     double forward[DDP_MOST_STAGES], backward[DDP_MOST_STAGES];
     for (int drawn = 0; drawn < 2; drawn++) {

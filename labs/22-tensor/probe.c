@@ -1,5 +1,5 @@
-/* What lab 22's ranks do that share layers: which part each has, what f and g make of a value and of its gradient, which gradients
- * are partial, and how a loss is made of parts of the classes. */
+/* Tests lab 22's ranks, which share layers: the part of each, the results of f and g for a value and its gradient,
+ * which gradients are partial, and the loss from parts of the classes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "common/nn/cut.h"
 #include "labs/22-tensor/run.h"
 
-/* --- which part ----------------------------------------------------------------------------------------------------- */
+/* --- parts ---------------------------------------------------------------------------------------------------------- */
 
 static void classes(probe *p) {
     static const size_t vocabularies[] = {12, 21, 27, 5, 3, 2};
@@ -41,7 +41,7 @@ static const struct cut_case cuts_seen[] = {
     {"a convolution of 12 inputs, 3 outputs, 2 x 2", 1, 4, {3, 12, 2, 2}, 1},
 };
 
-/* Taken from the whole by each rank, and put together again. */
+/* Each rank takes its part from the whole; the parts are concatenated again. */
 static void see_cut(probe *p, const struct cut_case *c, int ranks) {
     size_t share = c->ranges * (size_t)ranks, count = 1;
     struct ls_cut cut = {.axis = c->axis, .ranges = c->ranges};
@@ -58,7 +58,7 @@ static void see_cut(probe *p, const struct cut_case *c, int ranks) {
         probe_see_floats(p, probe_name(p, "rank %d's part", r), part, held);
         ls_cut_put(&cut, r, part, together);
     }
-    probe_see_floats(p, "all parts put together", together, count);
+    probe_see_floats(p, "all parts concatenated", together, count);
     free(whole);
     free(together);
     free(part);
@@ -144,7 +144,7 @@ static void gather(probe *p) {
                 struct one_layer job = layer_of(&ls_sequence_gather, ranks, batch, rows, 4);
                 see_layer(p, job, "");
                 job.wants_no_dx = true;
-                see_layer(p, job, ", whose gradient nobody needs");
+                see_layer(p, job, ", whose gradient is not needed");
             }
 }
 
@@ -231,7 +231,7 @@ static void loss(probe *p) {
             }
 }
 
-/* --- what travels, and training ------------------------------------------------------------------------------------------ */
+/* --- communication, and training ----------------------------------------------------------------------------------------- */
 
 static void see_traffic(probe *p, struct one_layer job, const char *what) {
     static const char *const passes[] = {"forward", "back"};

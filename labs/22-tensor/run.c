@@ -16,7 +16,7 @@
 
 /* --- floats --------------------------------------------------------------------------------------------------------- */
 
-/* Of no bytes, too, it is not NULL. Exactly as long as it is asked for, so that AddressSanitizer sees who goes beyond. */
+/* Not NULL for 0 bytes either. Exactly as long as requested, so that AddressSanitizer finds accesses past the end. */
 static void *ask(probe *p, size_t nbytes) {
     void *memory = calloc(1, nbytes > 0 ? nbytes : 1);
     probe_must(p, "memory", memory ? LS_OK : LS_ERR_NO_MEMORY);
@@ -79,7 +79,7 @@ static void draw_rank(probe *p, struct one_layer *job, int r) {
     for (size_t i = 0; i < layer->parameter_count; i++) {
         rank->parameters[i] = draw_inputs(p, job, layer->parameters[i].count);
         rank->gradients[i] = draw_inputs(p, job, layer->parameters[i].count);
-        if (r == 0) continue; /* what is alike on all ranks before is alike */
+        if (r == 0) continue; /* replicated values are the same on all ranks */
         memcpy(rank->parameters[i], job->rank[0].parameters[i], layer->parameters[i].count * sizeof(float));
         memcpy(rank->gradients[i], job->rank[0].gradients[i], layer->parameters[i].count * sizeof(float));
     }
@@ -160,7 +160,7 @@ void one_layer_release(struct one_layer *job) {
 
 /* --- a loss -------------------------------------------------------------------------------------------------------------- */
 
-/* A text's network with so many classes, of which rank `rank` has its part. */
+/* Rank `rank`'s part of a network for text with that many classes. */
 static ls_status cut_text(ls_network **part, size_t classes, int rank, int ranks) {
     char description[60];
     ls_network *whole;
@@ -181,7 +181,7 @@ struct ls_class_part classes_run(probe *p, size_t classes, int rank, int ranks) 
     return found;
 }
 
-/* The rank's columns; what pads them is never looked at. */
+/* The rank's columns; their padding is never read. */
 static void take_columns(const struct one_loss *job, int r) {
     size_t first = (size_t)r * job->room;
     for (size_t i = 0; i < job->rows; i++)
@@ -196,7 +196,7 @@ static ls_status run_loss(crew_rank *c) {
     ls_status status = ls_device_bind_thread(c->device);
     if (status == LS_OK) status = cut_text(&network, job->classes, c->rank, job->ranks);
     float *sums = malloc(3 * job->rows * sizeof *sums);
-    if (status == LS_OK && !sums) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for sums");
+    if (status == LS_OK && !sums) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for sums");
     if (status == LS_OK) {
         network->tensor = c->comm;
         ls_comm_traffic_read(c->comm, &before);
@@ -262,7 +262,7 @@ static ls_status open_member(struct member *m, ls_comm *group) {
     if (status == LS_OK) status = ls_model_init(m->model, 5);
     if (status == LS_OK) status = ls_optimizer_create(&m->optimizer, m->model, &options);
     m->dy = calloc(ls_model_outputs(m->model) * t->batch, sizeof *m->dy);
-    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "no memory for a gradient") : status;
+    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a gradient") : status;
 }
 
 static double pass(struct member *m, int step, int micro) {
@@ -305,7 +305,7 @@ static ls_status read_trained(struct member *m) {
     size_t count = 0, at = 0;
     for (size_t i = 0; i < all->count; i++) count += ls_parameters_whole(all, i)->count;
     float *values = calloc(count, sizeof *values);
-    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for weights");
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for weights");
     for (size_t i = 0; status == LS_OK && i < all->count; i++) {
         status = ls_parameters_read(all, i, values + at);
         at += ls_parameters_whole(all, i)->count;

@@ -1,4 +1,5 @@
-/* Ranks that share one layer, a loss or a whole network, as a student's functions make them do it, and a record of what each has. */
+/* Ranks that share one layer, a loss or a whole network by a student's functions, and a record of each rank's
+ * results. */
 #ifndef LABS_22_TENSOR_RUN_H
 #define LABS_22_TENSOR_RUN_H
 
@@ -10,17 +11,17 @@ enum { MOST_RANKS = 4, MOST_STEPS = 4, FORWARD = 0, BACKWARD = 1 };
 float *floats_new(probe *p, size_t count);
 /* -1 .. 1. */
 float *floats_drawn(probe *p, size_t count);
-/* Whole numbers of -8 .. 8, whose sums are exact in any order. */
+/* Integers of -8 .. 8, whose sums are exact in any order. */
 float *wholes_drawn(probe *p, size_t count);
 
-/* Values that may differ by rounding: some 2e-6 of the largest. */
+/* Checks values with a tolerance for rounding: about 2e-6 of the largest. */
 void see_close(probe *p, const char *what, const float *values, size_t count);
 
 /* --- one layer ---------------------------------------------------------------------------------------------------------- */
 
 struct one_rank {
     ls_layer layer;
-    float *x, *y, *dy, *dx; /* what y and dx have become is kept in them */
+    float *x, *y, *dy, *dx; /* y and dx are results */
     size_t in_count, out_count;
     float *parameters[LS_LAYER_MAX_TENSORS], *gradients[LS_LAYER_MAX_TENSORS];
     void *saved, *workspace;
@@ -28,17 +29,17 @@ struct one_rank {
 };
 
 struct one_layer {
-    ls_layer layer; /* its description, and the shape that goes in */
+    ls_layer layer; /* its description, and its input shape */
     int ranks;
     size_t batch;
-    bool adds;        /* gradients are added to what is there */
-    bool is_rounded;  /* inputs are no whole numbers */
+    bool adds;        /* gradients are added to the existing ones */
+    bool is_rounded;  /* inputs are not integers */
     bool same_dy;     /* all ranks have the same gradient of the output */
-    bool wants_no_dx; /* backward gets no room for it */
+    bool wants_no_dx; /* backward is called with dx = NULL */
     struct one_rank rank[MOST_RANKS];
 };
 
-/* One pass forward and one back. What fails ends the probe. */
+/* Runs one forward and one backward pass. A failure ends the probe. */
 void one_layer_run(probe *p, struct one_layer *job);
 void one_layer_release(struct one_layer *job);
 
@@ -68,15 +69,15 @@ struct training {
     void *x[MOST_STEPS];
     int64_t *labels[MOST_STEPS];
     float losses[MOST_RANKS][MOST_STEPS];
-    uint64_t hashes[MOST_RANKS][MOST_STEPS]; /* of what is not cut */
-    float *trained;                          /* rank 0's, whole tensors one behind the other */
+    uint64_t hashes[MOST_RANKS][MOST_STEPS]; /* of the parameters that are not cut */
+    float *trained;                          /* rank 0's, whole tensors, concatenated */
     size_t trained_count;
 };
 
 void training_run(probe *p, struct training *t);
 void training_release(struct training *t);
 
-/* The classes that rank `rank` of `ranks` has of so many. */
+/* The part of `classes` classes that rank `rank` of `ranks` has. */
 struct ls_class_part classes_run(probe *p, size_t classes, int rank, int ranks);
 
 #endif

@@ -1,4 +1,5 @@
-/* What lab 23's top-k does: how many elements travel, which, what is kept for later, and what all ranks make of all lists. */
+/* Tests lab 23's top-k: how many elements are sent, which ones, the error that is kept, and the sums of all ranks'
+ * lists. */
 #include <stdio.h>
 
 #include "ddp_procs/topk.h"
@@ -38,18 +39,18 @@ static void count(probe *p) {
     for (size_t n = 1; n <= 101; n += n < 12 ? 1 : 11)
         for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
             probe_case(p, "%zu elements, a fraction of %g", n, fractions[f]);
-            probe_see_count(p, "elements that travel", ddp_topk_count(n, fractions[f]));
+            probe_see_count(p, "elements that are sent", ddp_topk_count(n, fractions[f]));
         }
     for (int i = 0; i < 30; i++) {
         size_t n = 1 + (size_t)probe_draw(p, 1 << 20), percent = 1 + (size_t)probe_draw(p, 100);
         probe_case(p, "%zu elements, a fraction of %g", n, (double)percent / 100);
-        probe_see_count(p, "elements that travel", ddp_topk_count(n, (double)percent / 100));
+        probe_see_count(p, "elements that are sent", ddp_topk_count(n, (double)percent / 100));
     }
     probe_case(p, "more elements than a float counts, a fraction of 0.3");
-    probe_see_count(p, "elements that travel", ddp_topk_count(400000010, 0.3));
+    probe_see_count(p, "elements that are sent", ddp_topk_count(400000010, 0.3));
 }
 
-/* --- what is sent, kept, added up ------------------------------------------------------------------------------------ */
+/* --- elements sent, kept, summed ------------------------------------------------------------------------------------- */
 
 static void see_lists(probe *p, const struct job *job, int s) {
     for (int r = 0; r < job->ranks; r++) {
@@ -110,7 +111,7 @@ static void errors_case(probe *p, int ranks, gradients kind, bool forgets) {
 static void errors(probe *p) {
     for (int w = 0; w < WORLDS; w++)
         for (gradients kind = RANDOM; kind <= STEADY; kind++) {
-            if (kind == SPECIAL) continue; /* which NaN a sum of two is need not be the same in each correct form */
+            if (kind == SPECIAL) continue; /* correct forms may differ in which NaN the sum of two is */
             errors_case(p, worlds[w], kind, false);
             if (kind == RANDOM) errors_case(p, worlds[w], kind, true);
         }

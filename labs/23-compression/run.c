@@ -1,5 +1,5 @@
-/* run — the product's reducer with the student's top-k. Gradients are written where backward would leave them, and reported as backward
- * does, so that a case can have any. The probe is linked with --wrap, to note what is gathered. */
+/* run — the product's reducer with the student's top-k. Gradients are written and reported as backward would, so that a
+ * case can choose them freely. The probe is linked with --wrap, to record what is gathered. */
 #include "labs/23-compression/run.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "common/seam/step.h"
 #include "ddp_procs/topk_internal.h"
 
-static _Thread_local struct rank *mine; /* NULL: nothing is noted */
+static _Thread_local struct rank *mine; /* NULL: nothing is recorded */
 static _Thread_local const ls_parallel *stepping;
 
 ls_status __real_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
@@ -28,7 +28,7 @@ ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void
     return __real_ls_comm_all_gather(comm, stream, send, receive, count, dtype);
 }
 
-/* --- what is seen --------------------------------------------------------------------------------------------------- */
+/* --- the record ----------------------------------------------------------------------------------------------------- */
 
 static size_t floats_of(const ls_model *model) {
     size_t count = 0;
@@ -36,7 +36,7 @@ static size_t floats_of(const ls_model *model) {
     return count;
 }
 
-/* Of each parameter in turn: its gradient, its error or its value. */
+/* For each parameter in order: its gradient, its error or its value. */
 static float *read_floats(const ls_model *model, const struct topk *t, char what) {
     float *floats = malloc((floats_of(model) + 1) * sizeof *floats), *to = floats;
     for (size_t i = 0; floats && i < ls_model_parameter_count(model); i++) {
@@ -48,7 +48,7 @@ static float *read_floats(const ls_model *model, const struct topk *t, char what
     return floats;
 }
 
-/* Where all gradients lie in one bucket, its lists are still there. */
+/* If all gradients are in one bucket, its lists still exist. */
 static void read_lists(struct step *step, const struct topk *t, size_t ranks) {
     if (t->ddp.reducer->bucket_count != 1) return;
     size_t entries = t->ddp.reducer->buckets[0].sent_nbytes / sizeof *t->lists;
@@ -80,7 +80,7 @@ static ls_status look(struct step *step, ls_parallel *p, const ls_comm_traffic *
 
 /* --- a rank's thread ------------------------------------------------------------------------------------------------ */
 
-/* What backward does: last parameters first. */
+/* In backward's order: last parameters first. */
 static ls_status give_gradients(ls_parallel *p, const float *given) {
     const struct ls_hooks *hooks = ls_model_hooks(p->model);
     ls_stream *compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
@@ -171,7 +171,7 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-/* --- around the ranks ----------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks --------------------------------------------------------------------------------------------- */
 
 static float draw_one(probe *p, gradients kind, size_t i, int step) {
     static const float special[] = {NAN, INFINITY, -INFINITY, 0, -0.0f};

@@ -1,4 +1,5 @@
-/* Ranks whose gradients are given, under a student's top-k, and a record of what each of them sends, keeps and gets. */
+/* Ranks with given gradients that use a student's top-k, and a record of what each of them sends, keeps and
+ * receives. */
 #ifndef LABS_23_COMPRESSION_RUN_H
 #define LABS_23_COMPRESSION_RUN_H
 
@@ -12,23 +13,23 @@ enum { MOST_RANKS = 8, MOST_STEPS = 5, MOST_ROWS = 4, MOST_FLOATS = 1 << 12, MOS
 /* Six parameters, of 660, 33, 429, 13, 91 and 7 elements. */
 #define SMALL "mlp:20,33,13,7"
 
-/* What the gradients of a job are like. */
+/* The kind of a job's gradients. */
 typedef enum gradients {
     RANDOM,  /* all different */
-    TIED,    /* a few sizes, of both signs: many equals */
+    TIED,    /* a few magnitudes, both signs: many ties */
     SPECIAL, /* NaN, infinities and zeros among random ones */
     STEADY,  /* large elements that change their sign, small ones that do not */
 } gradients;
 
-/* What is seen of one step. Of each parameter in turn, without padding. */
+/* The record of one step, for each parameter in order, without padding. */
 struct step {
-    float *sums, *errors; /* the gradients behind the reduction; what has not been sent (none without feedback) */
+    float *sums, *errors; /* the gradients after the reduction; the part not sent (none without feedback) */
     int64_t *indices;     /* all ranks' lists, rank after rank: of one bucket only */
     float *values;
     size_t entries, floats;
     uint64_t sent_bytes, operations; /* by this rank, in the gradients' group */
     uint64_t gathered_bytes;         /* as counted in phase gather */
-    char phase[16], stream[8];       /* the host's at the last all-gather; that carries it */
+    char phase[16], stream[8];       /* the host's phase at the last all-gather; the stream that carries it */
 };
 
 struct rank {
@@ -53,7 +54,7 @@ struct job {
     gradients kind;
     bool no_overlap;
     const char *streams; /* as in LS_CPU_STREAMS; NULL: inline */
-    bool looks;          /* at each step, and waits there; otherwise at the last only */
+    bool looks;          /* reads results at each step, and waits there; otherwise at the last only */
     /* true: whole steps, with the optimizer */
     bool trains;
     int micro_batches;
@@ -62,11 +63,11 @@ struct job {
     struct rank *rank;
 };
 
-/* Runs all steps on each rank. What fails ends the probe. */
+/* Runs all steps on each rank. A failure ends the probe. */
 void run_all(probe *p, struct job *job);
 void run_release(struct job *job);
 
-/* The names of the model's parameters, and how many elements each has; returns how many there are. */
+/* Sets the names of the model's parameters and their numbers of elements; returns their number. */
 size_t run_parameters(probe *p, const char *model, size_t counts[MOST_PARAMETERS]);
 
 #endif

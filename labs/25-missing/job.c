@@ -176,7 +176,7 @@ void job_wrap(job *j) {
     for (int r = 0; r < j->record->world_size; r++) wrap_rank(&j->record->ranks[r], j->record->group_count);
 }
 
-/* --- what is seen --------------------------------------------------------------------------------------------------- */
+/* --- results -------------------------------------------------------------------------------------------------------- */
 
 static const char *operation_text(char text[LS_FLIGHT_TEXT + 64], const ls_flight_operation *o) {
     char name[LS_FLIGHT_TEXT];

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A job of four ranks that loses one and goes on. Prints what it says, how far it had come before and from where it goes on, and how often
-# it has trained on each sample.
+# Runs a job of four ranks that loses one and continues. Prints its output, the steps before the loss, the step from which it continues,
+# and how often it has trained on each sample.
 # usage: labs/25-missing/lose.sh OUT [RANK]     RANK, by default 3, is killed. The programs are the reference's: $ORACLE, or a handout's
 #                                               reference/, or build/
 set -u
@@ -16,14 +16,15 @@ job=$!
 
 steps() { grep -c '"step":' "$out/metrics.jsonl" 2>/dev/null; }
 
-# The process of that rank, one of the job's children; nothing while there is none.
+# The process of that rank, one of the job's children; prints nothing if there is none.
 process_of() {
     tr ' ' '\n' <"/proc/$job/task/$job/children" | while read -r child; do
         if tr '\0' '\n' <"/proc/$child/environ" | grep -qx "RANK=$1"; then echo "$child"; fi
     done 2>/dev/null
 }
 
-# Until the rank is there, and the job has done some steps; or the job has ended, which then says why.
+# Waits until the rank exists and the job has done some steps, or the job has ended; then the job's output gives the
+# reason.
 process=''
 until [ "$process" ] && [ "$(steps)" -gt 5 ] 2>/dev/null; do
     sleep 0.02

@@ -1,5 +1,5 @@
-/* What lab 25's comparison says of made-up flight records: of jobs in which ranks go other ways, wait in other places, and whose rings
- * have wrapped. */
+/* Tests lab 25's comparison on synthetic flight records: jobs in which ranks deviate or wait in different operations,
+ * and whose rings have wrapped. */
 #include <stdio.h>
 
 #include "labs/25-missing/job.h"
@@ -55,7 +55,8 @@ static void majority(probe *p) {
     }
 }
 
-/* Ranks at other numbers; those ahead have dropped what others still hold. The odd rank skips a bucket, so all its later numbers differ, too. */
+/* Ranks at other numbers; the rings of those ahead no longer hold operations that others still hold. The odd rank skips
+ * a bucket, so all its later numbers differ, too. */
 static void rings_case(probe *p, int ranks, int odd, int since, int ahead) {
     enum { STEPS = 100 }; /* more numbers than 8 bits count */
     job j;
@@ -69,7 +70,7 @@ static void rings_case(probe *p, int ranks, int odd, int since, int ahead) {
     job_close(&j);
 }
 
-/* The first two ranks differ before what all others still hold. */
+/* The first two ranks differ before the oldest operation that all others still hold. */
 static void few_hold_it(probe *p, int ranks) {
     job j;
     job_open(&j, p, ranks, 0);
@@ -125,7 +126,7 @@ static void groups(probe *p) {
         }
 }
 
-/* --- whole records, drawn ------------------------------------------------------------------------------------------- */
+/* --- random whole records ------------------------------------------------------------------------------------------- */
 
 static void draw_job(job *j, probe *p, int ranks) {
     int steps = 2 + (int)probe_draw(p, 50), odd_step = 1 + (int)probe_draw(p, (uint64_t)steps);

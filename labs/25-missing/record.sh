@@ -1,9 +1,8 @@
 #!/bin/sh
-# Makes jobs that hang with the real programs, and keeps their flight records.
-# usage: labs/25-missing/record.sh OUT                     six hangs, in an order and of ranks that are drawn anew. Some three seconds
-#        labs/25-missing/record.sh OUT WAY RANK [STEPS]    that one, as OUT/WAY.jsonl (build/who_hangs --help tells the ways)
-# OUT/1.jsonl to 6.jsonl: the records. OUT/1.txt to 6.txt: the last operations of each rank, as build/flight shows them, without
-# what it makes of them. OUT/key: "NUMBER: WAY RANK", what it was, and whose.
+# Runs jobs of the real programs that hang, and keeps their flight records.
+# usage: labs/25-missing/record.sh OUT                     six hangs, in a random order and of random ranks; takes about three seconds
+#        labs/25-missing/record.sh OUT WAY RANK [STEPS]    that one, as OUT/WAY.jsonl (build/who_hangs --help lists the ways)
+# OUT/1.jsonl to 6.jsonl: the records. OUT/1.txt to 6.txt: the last operations of each rank, as build/flight shows them, without its diagnosis. OUT/key: "NUMBER: WAY RANK" of each.
 # The programs are the reference's: $ORACLE, or a handout's reference/, or build/.
 set -u
 out=$1 ranks=4
@@ -11,7 +10,7 @@ programs=${ORACLE:-build}
 [ "${ORACLE:-}" ] || [ ! -d reference ] || programs=reference
 mkdir -p "$out" || exit 1
 
-# record WAY RANK STEPS TO. A rank runs ahead of its stream, as on a GPU, so that what it has enqueued shows.
+# record WAY RANK STEPS TO. Streams run in threads, so that a rank runs ahead of its stream, as on a GPU, and the record has enqueued operations.
 record() {
     folder=$out/$1.work
     rm -rf "$folder" && mkdir "$folder" || exit 1

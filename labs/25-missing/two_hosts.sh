@@ -1,9 +1,10 @@
 #!/bin/sh
-# One job on two hosts, ranks 0 and 1 on one and 2 and 3 on the other, each with its own launcher. Here both are this machine, which two
-# names let pass for two (LS_HOST_IDENTITY); on two machines the commands are the same, with host 0's address for 127.0.0.1.
+# One job on two hosts, ranks 0 and 1 on one and 2 and 3 on the other, each with its own launcher. Here both are this machine under two
+# names (LS_HOST_IDENTITY); on two machines the commands are the same, with host 0's address for 127.0.0.1.
 # usage: labs/25-missing/two_hosts.sh OUT          rank 2 leaves an all_reduce out in step 30
 #        labs/25-missing/two_hosts.sh OUT lost     host 1's launcher is killed, and its ranks with it; the deadline is 100 s
-# Prints what each launcher and its ranks say. The programs are the reference's: $ORACLE, or a handout's reference/, or build/.
+# Prints the output of each launcher and its ranks. The programs are the reference's: $ORACLE, or a handout's reference/, or
+# build/.
 set -u
 out=$1 what=${2:-skipped}
 programs=${ORACLE:-build}
@@ -24,7 +25,7 @@ if [ "$what" = lost ]; then
     launch 1 --steps 100000000 --timeout 100 --way alike --rank 63
     sleep 3
     begun=$(date +%s)
-    kill -KILL $(cat "/proc/$!/task/$!/children") # what `timeout` runs
+    kill -KILL $(cat "/proc/$!/task/$!/children") # the child of `timeout`
     wait
     echo "host 0's job ended $(($(date +%s) - begun)) s after host 1"
 else

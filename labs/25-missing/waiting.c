@@ -6,8 +6,8 @@
 
 /* --- messages ------------------------------------------------------------------------------------------------------- */
 
-/* Where a rank waits whose neighbour has skipped its messages, or waits for one that has: in the first message in that direction; without
- * one, in the all_reduce behind the messages. */
+/* The place at which a rank waits if its neighbour has skipped its messages, or waits for one that has: the first
+ * message in that direction; without one, the all_reduce after the messages. */
 static int place_beside(const job *j, int rank, int odd, int step) {
     int peer = j->program & (CHAIN | BACK) ? (rank < odd ? rank + 1 : rank - 1) : rank ^ 1;
     bool waits = rank != odd && (j->program & (CHAIN | BACK) || peer == odd);
@@ -16,7 +16,8 @@ static int place_beside(const job *j, int rank, int odd, int step) {
     return place >= 0 ? place : job_collective(j, rank, 0, (uint64_t)(step - 1) * JOB_STEP + 2);
 }
 
-/* The odd rank skips its messages of a step and waits in the all_reduce behind them; the others wait for it, or for each other. */
+/* The odd rank skips its messages of a step and waits in the all_reduce after them; the others wait for it, or for each
+ * other. */
 static void branch_case(probe *p, int ranks, int odd, int program, int step) {
     job j;
     job_open(&j, p, ranks, program);
@@ -31,11 +32,11 @@ static void branch_case(probe *p, int ranks, int odd, int program, int step) {
     job_close(&j);
 }
 
-/* The last message of the odd rank has another count than its peer's; or it is the only one that is not there. */
+/* The last message of the odd rank has another count than its peer's; or only that rank has not arrived. */
 static void length_case(probe *p, int ranks, int odd, int program) {
     enum { STEP = 3 };
     job j;
-    if (program == CHAIN && odd == 0) odd = 1; /* who receives */
+    if (program == CHAIN && odd == 0) odd = 1; /* the receiver */
     if (program == BACK && odd == ranks - 1) odd = 0;
     job_open(&j, p, ranks, program);
     probe_case(p, "%d ranks, messages %s%s%s, rank %d %s in step %d", ranks, program & CHAIN ? "forth" : "",
@@ -49,7 +50,7 @@ static void length_case(probe *p, int ranks, int odd, int program) {
     job_close(&j);
 }
 
-/* All wait for the next one, and the last for a rank that is missing: of the chain its end is to be found. */
+/* Each rank waits for the next one, and the last for a missing rank: the end of the chain must be found. */
 static void chain_case(probe *p, int ranks, bool back) {
     job j;
     job_open(&j, p, ranks, back ? BACK : CHAIN);
@@ -82,7 +83,7 @@ void waiting_messages(probe *p) {
     }
 }
 
-/* --- who is missing ------------------------------------------------------------------------------------------------- */
+/* --- missing ranks -------------------------------------------------------------------------------------------------- */
 
 static void missing_case(probe *p, int ranks, unsigned absent, int ahead, int step) {
     job j;
@@ -100,7 +101,7 @@ static void missing_case(probe *p, int ranks, unsigned absent, int ahead, int st
     job_close(&j);
 }
 
-/* Rank 1 has stopped in an operation that rank 0 has left: only the wait that failed knows that it is late. */
+/* Rank 1 has stopped in an operation that rank 0 has left: only the failed wait shows that it is late. */
 static void late_case(probe *p, int ranks) {
     job j;
     job_open(&j, p, ranks, 0);
@@ -114,7 +115,7 @@ static void late_case(probe *p, int ranks) {
     job_close(&j);
 }
 
-/* Ranks wait in two operations, one behind the other: who has not come to the newer one? */
+/* Ranks wait in two consecutive operations: which ranks have not reached the later one? */
 static void two_places_case(probe *p, int ranks, int odd) {
     job j;
     job_open(&j, p, ranks, 0);
@@ -130,7 +131,7 @@ static void two_places_case(probe *p, int ranks, int odd) {
     job_close(&j);
 }
 
-/* The pair's second rank does not come; ranks of other pairs have nothing to do there. */
+/* The pair's second rank does not arrive; ranks of other pairs do not take part. */
 static void missing_in_pair(probe *p, int ranks, int odd) {
     job j;
     job_open(&j, p, ranks, PAIRS);
@@ -147,7 +148,7 @@ static void missing_in_pair(probe *p, int ranks, int odd) {
     job_close(&j);
 }
 
-/* Rank 0 waits for a message that is there, so that nothing is wrong with it; the others for rank `odd`. */
+/* Rank 0 waits for a message that has been sent, so that it is correct; the others wait for rank `odd`. */
 static void behind_message_case(probe *p, int ranks, int odd) {
     job j;
     job_open(&j, p, ranks, CHAIN);
@@ -164,11 +165,11 @@ static void behind_message_case(probe *p, int ranks, int odd) {
     job_close(&j);
 }
 
-/* The first of two ranks waits in its second message, whose other end is there; nobody waits in a collective. */
+/* The first of two ranks waits in its second message, whose peer has called it; no rank waits in a collective. */
 static void only_messages_case(probe *p) {
     job j;
     job_open(&j, p, 2, CHAIN | EXCHANGE);
-    probe_case(p, "2 ranks, rank 0 waits in a message that rank 1 has received, and nobody in a collective");
+    probe_case(p, "2 ranks, rank 0 waits in a message that rank 1 has received, and no rank in a collective");
     for (int r = 0; r < 2; r++) {
         job_run(&j, r, STRAIGHT, 1, 1);
         job_end(&j, r, job_collective(&j, r, 0, 2));
@@ -195,10 +196,10 @@ void waiting_missing(probe *p) {
     }
 }
 
-/* --- what is not known ---------------------------------------------------------------------------------------------- */
+/* --- unknown operations --------------------------------------------------------------------------------------------- */
 
-/* Others have run ahead of their streams, so far that their rings begin behind the place of those that have not come; `near` of them have
- * not gone so far. */
+/* Others have run so far ahead of their streams that their rings begin after the place of those that have not arrived;
+ * `near` of them are less far ahead. */
 static void unknown_case(probe *p, int ranks, unsigned absent, int near, bool in_it) {
     enum { STEP = 5 };
     job j;
@@ -224,7 +225,7 @@ static void unknown_case(probe *p, int ranks, unsigned absent, int near, bool in
     job_close(&j);
 }
 
-/* The other's ring holds the number of the rank that has not come, as its oldest; or begins just behind it. */
+/* The oldest operation in the other's ring is the one that the missing rank has not reached, or the one after it. */
 static void border_case(probe *p, int ranks, int ahead) {
     job j;
     job_open(&j, p, ranks, 0);
@@ -242,7 +243,8 @@ static void border_case(probe *p, int ranks, int ahead) {
     job_close(&j);
 }
 
-/* Others are in #18, which their rings no longer hold; rank 1 is in #19, or has not come to it. Theirs begin with #19, or behind it. */
+/* Others are in #18, which their rings no longer hold; rank 1 is in #19, or has not reached it. Their rings begin with
+ * #19, or after it. */
 static void one_ahead_case(probe *p, int ranks, int ahead, bool in_it) {
     job j;
     job_open(&j, p, ranks, 0);
@@ -261,7 +263,7 @@ static void one_ahead_case(probe *p, int ranks, int ahead, bool in_it) {
     job_close(&j);
 }
 
-/* The pair's first rank is far ahead of its second; ranks of other pairs have nothing to do there. */
+/* The pair's first rank is far ahead of its second; ranks of other pairs do not take part. */
 static void unknown_in_pair(probe *p, int ranks, int odd) {
     job j;
     job_open(&j, p, ranks, PAIRS);
@@ -280,7 +282,7 @@ static void unknown_in_pair(probe *p, int ranks, int odd) {
     job_close(&j);
 }
 
-/* Rank 1 waits for a message, and rank 0's ring begins behind it; or, if rank 0 is not so far ahead, still holds it. */
+/* Rank 1 waits for a message, and rank 0's ring begins after it, or, if rank 0 is less far ahead, still holds it. */
 static void lost_message_case(probe *p, int ahead) {
     enum { STEP = 2 };
     job j;

@@ -1,4 +1,4 @@
-/* Ranks that wait for messages, for ranks that are missing, and where that is not known: checks of lab 25's probe. */
+/* Checks of lab 25's probe: ranks that wait for messages or for missing ranks, and cases in which that is unknown. */
 #ifndef LABS_MISSING_WAITING_H
 #define LABS_MISSING_WAITING_H
 

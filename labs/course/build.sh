@@ -1,22 +1,24 @@
 #!/bin/sh
 # Builds a lab's probe, and its programs, with the student's files in place of the product's.
-# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call and define
+# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: the names that its files call and define
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
 #        labs/course/build.sh own LAB OUT                OUT/own: the objects of the lab's probe
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
 # NO_ASAN=1: without OUT/probe_asan.
-# student: exit status 1 and OUT/refused, a line, where the code does not compile or uses what it may not (may_use);
-#          OUT/refused.words says the same in the student's language (LS_LANG). The code is copied first, and everything reads
+# student: exit status 1 and OUT/refused, a line, if the code does not compile or uses forbidden names (may_use);
+#          OUT/refused.words has the same in the student's language (LS_LANG). The code is copied first, and everything reads
 #          the copy, OUT/code. It is preprocessed once and compiled twice, so that it is the same text under AddressSanitizer.
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ, and
-# COURSE_VARIANTS: for each instruction set that kernels/cpu/variant/ is built for, its flags and a |. Programs have the student's files
-# for all of them; a probe has the first, and runs it (all give the same bits), compiled as all else, which takes a seventh of the time.
+# COURSE_VARIANTS: for each instruction set that kernels/cpu/variant/ is built for, its flags and a |. Programs have the
+# student's files for all of them; a probe has and runs only the first (all give the same bits), compiled with the usual
+# flags, which takes a seventh of the time.
 set -u
 . labs/course/conf.sh
 
 asan='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 
-# bounded SECONDS COMMAND...: with nothing to read, and killed after so many seconds. What it has started has limits of its own.
+# bounded SECONDS COMMAND...: runs it with empty stdin, and kills it after that many seconds. Its child processes have
+# their own limits.
 bounded() { timeout --foreground -k 2 "$@" </dev/null; }
 
 # The name of a file's object.
@@ -25,10 +27,11 @@ flat() { echo "$1${isa:+.$isa}" | tr / @; }
 use_first_variant() { isa='' variant=${COURSE_VARIANTS:-} variant=${variant%%|*} variant=-DLS_ISA=${variant##*=}; }
 use_first_variant
 
-# Flags that the file has beside the others.
+# Additional flags of the file.
 flags_of() { case $1 in kernels/cpu/variant/*) echo "$variant" ;; esac; }
 
-# each_other_variant COMMAND...: runs it with the lab's files of kernels/cpu/variant/, for each instruction set but the first.
+# each_other_variant COMMAND...: runs it with the lab's files of kernels/cpu/variant/, for each instruction set except
+# the first.
 each_other_variant() {
     files=$(cut_files "$folder" | grep '^kernels/cpu/variant/') || return 0
     others=${COURSE_VARIANTS#*|}
@@ -52,13 +55,13 @@ compile() {
     done
 }
 
-# Names that the files need from elsewhere.
+# Undefined symbols of the files.
 needed() { nm -u "$@" | awk 'NF == 2 && $1 ~ /^[Uwv]$/ { sub(/@.*/, "", $NF); print $NF }' | sort -u; }
 
-# Names that they define for others.
+# Global symbols that they define.
 defined() { nm -g --defined-only "$@" | awk 'NF == 3 { print $3 }' | sort -u; }
 
-# The probe's own files: those of the lab that are not the student's.
+# The probe's own files: the lab's files that students do not write.
 probe_files() { for file in "$folder"/*.c; do cut_files "$folder" | grep -qxF "$file" || echo "$file"; done; }
 
 link() { # PROGRAM FLAGS OBJECT...
@@ -76,13 +79,13 @@ build_reference() {
         link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
 }
 
-refuse() { # what words.sh says
+refuse() { # KEY ARGUMENT... of words.sh
     { words_in en "$@"; echo; } >"$out/refused"
     words "$@" >"$out/refused.words"
     exit 1
 }
 
-# take FILE: copies a file of the submission, if it is a regular file of its own and no larger than a solution is.
+# take FILE: copies a file of the submission, if it is a regular file within the submission, and not too large.
 take() {
     [ -e "$code/$1" ] || [ -L "$code/$1" ] || refuse file-missing "$1"
     is_own "$1" && mkdir -p "$taken/$(dirname "$1")" && head -c $most_bytes "$code/$1" >"$taken/$1" || refuse not-own "$1"
@@ -90,7 +93,8 @@ take() {
     echo "$1" >>"$out/taken"
 }
 
-# The header NAME that FILE includes: the submission's own, where the tree has not the same; the tree's; or one of the C library.
+# The header NAME that FILE includes: the submission's own, if it differs from the tree's; the tree's; or one of the C
+# library.
 take_header() { # NAME FILE
     for header in "$(dirname "$2")/$1" "$1"; do
         grep -qxF "$header" "$out/taken" && return
@@ -106,7 +110,7 @@ take_header() { # NAME FILE
         refuse other-header "$2" "$1"
 }
 
-# Copies the lab's files and the headers that they bring, and looks at their text.
+# Copies the lab's files and the submission's headers that they include, and checks their text.
 take_code() {
     taken=$out/code
     rm -rf "$taken" && mkdir -p "$taken" && : >"$out/taken" || exit 1
@@ -119,10 +123,10 @@ take_code() {
     done 3<"$out/taken"
 }
 
-# clang, which has no such option, stops after 20 errors by itself
+# clang, without this option, stops after 20 errors by default
 limit_errors() { $CC --version | grep -q clang || echo -fmax-errors=20; }
 
-# preprocess FILE: to OUT/mine. What the compiler says names the student's file, not the copy.
+# preprocess FILE: into OUT/mine. The compiler's messages name the student's file, not the copy.
 preprocess() {
     text=$out/mine/$(flat "$1").i
     # shellcheck disable=SC2046,SC2086
@@ -130,7 +134,7 @@ preprocess() {
         [ -z "$(find "$text.new" -size +16000)" ] && sed "/^# /s|\"$taken/|\"|" "$text.new" >"$text" && rm "$text.new"
 }
 
-# compile_text INTO FLAGS FILE...: objects of what preprocess has made. Warnings warn.
+# compile_text INTO FLAGS FILE...: objects from the output of preprocess. Warnings are not errors.
 compile_text() {
     into=$1 flags=$2
     shift 2
@@ -148,7 +152,7 @@ compile_student() { # FILE...
     compile_text "$out/mine/cut" '' "$@"
 }
 
-# An object has the sections of ordinary code and data, and no code but in .text; its symbols are ordinary, too.
+# An object may have only the sections of ordinary code and data, with code only in .text, and only ordinary symbols.
 look_at_object() {
     readelf -SW "$1" | sed -n 's/^ *\[ *[0-9]*\] \([^ ].*\)/\1/p' | awk '
         $1 == "NULL" { next }
@@ -161,13 +165,14 @@ look_at_object() {
     fi
 }
 
-# A solution calls what the product's own code calls there, and what may_use lists. It defines the lab's own names for others, no further.
+# A solution may call only the functions that the product's own code calls there, and those in may_use. It may define
+# only the lab's own global names.
 look_at() {
     for object; do look_at_object "$object"; done
     defined "$@" | sed 's/^/defines /' | grep -vxF -f "$out/allowed" | sed 's/^defines //' >"$out/other"
     # shellcheck disable=SC2046
     [ ! -s "$out/other" ] || refuse defines-others "$(echo $(head -5 "$out/other") | sed 's/ /, /g')"
-    # what one of the student's files defines for another is no call to elsewhere
+    # a symbol that one of the student's files defines for another is allowed
     { cat "$out/allowed"; defined "$@"; } >"$out/known"
     needed "$@" | grep -vxF -f "$out/known" >"$out/other" || return 0
     nm -g --defined-only "$COURSE_LIB" 2>/dev/null | awk 'NF == 3 { print $3 }' >"$out/exported"
@@ -176,9 +181,9 @@ look_at() {
     [ -z "$extra" ] || refuse calls-others "$(echo $extra | sed 's/ /, /g')"
 }
 
-# No text costs a compiler more than half a minute, 3 GB of memory or files of 100 MB. (Lower limits that are there stay.)
+# Limits a compiler to half a minute, 3 GB of memory and files of 100 MB. (Lower existing limits stay.)
 limit_compilers() {
-    trap : XFSZ # a compiler that fills the file of its messages ends, and not this shell
+    trap : XFSZ # a compiler that exceeds the file size ends, but not this shell
     for most in '-t 30' '-v 3000000' '-f 200000'; do
         # shellcheck disable=SC2086
         ulimit $most 2>/dev/null
@@ -193,7 +198,7 @@ build_own() {
     [ -z "$stale" ] || { rm -rf "$out/own" && compile . "$out/own" '' $(probe_files) && touch "$out/own/made"; }
 }
 
-# What the compiler said, as far as anybody reads it.
+# The beginning of the compiler's messages.
 show_messages() { head -c 4000 "$out/compiler" | sed "s|$taken/||g" >&2; }
 
 build_student() {
@@ -227,6 +232,17 @@ link_program() {
 build_programs() {
     each_other_variant compile_student 2>"$out/compiler" || { show_messages; return 1; }
     for name in $(conf_lines "$folder" program); do link_program "$name" "$out/$name" "$out"/mine/cut/*.o || return 1; done
+    link_planted_beside "$out"/mine/cut/*.o
+}
+
+# link_planted_beside OBJECT...: planted programs whose bugs are in files that students do not write, linked with these
+# objects of the student's files.
+link_planted_beside() {
+    conf_lines "$folder" planted-beside >"$out/beside.list"
+    while read -r name program <&4; do
+        [ -f "$out/$name.o" ] || (make_planted_beside) || return 1
+        link_program "$program" "$out/$name" "$out/$name.o" "$@" || return 1
+    done 4<"$out/beside.list"
 }
 
 build_planted() {
@@ -242,6 +258,37 @@ build_planted() {
         compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") && each_other_variant compile "$out/planted" "$out/planted/objects" '' || return 1
         link_program "$program" "$out/$name" "$out"/planted/objects/*.o || return 1
     done 3<"$out/planted.list"
+    conf_lines "$folder" planted-beside | cut -d' ' -f1 | sed "s|.*|$out/&.o|" | xargs -r rm -f
+    link_planted_beside
+}
+
+# Each such program has one object, NAME.o, of all files that any of them changes, so that a handout does not show which
+# file it changes.
+make_planted_beside() {
+    files=$(changed_by_planted "$folder")
+    # shellcheck disable=SC2086
+    [ "$COURSE_REFERENCE" ] || compile . "$out/unchanged" '' $files || return 1
+    for name in $(cut -d' ' -f1 "$out/beside.list"); do
+        if [ "$COURSE_REFERENCE" ]; then
+            cp "$COURSE_REFERENCE/$lab/$name.o" "$out/" || return 1
+        else
+            plant_beside "$name" || return 1
+        fi
+    done
+}
+
+plant_beside() { # NAME: to OUT/NAME.o
+    rm -rf "$out/planted"
+    for file in $files; do mkdir -p "$out/planted/$(dirname "$file")" && cp "$file" "$out/planted/$file" || return 1; done
+    plant "$folder" "$1" "$out/planted" || return 1
+    objects=''
+    for file in $files; do
+        made=$out/unchanged
+        cmp -s "$file" "$out/planted/$file" || { made=$out/planted/objects && compile "$out/planted" "$made" '' "$file" || return 1; }
+        objects="$objects $made/$(flat "$file").o"
+    done
+    # shellcheck disable=SC2086
+    ld -r -o "$out/$1.o" $objects
 }
 
 what=$1 lab=$2

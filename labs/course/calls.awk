@@ -1,6 +1,7 @@
-# Of the names that a solution needs from elsewhere, those that it may not use, a line each.
+# Prints the undefined names of a solution that it may not use, a line each.
 # usage: awk -v denied="NAME..." -f labs/course/calls.awk labs/course/may_use EXPORTED NAMES
-# EXPORTED: a file with what the library defines, a line each; denied: the lab's own exceptions (lab.conf). * stands for any letters.
+# EXPORTED: a file with the names that the library defines, a line each; denied: the lab's own exceptions (lab.conf). *
+# stands for any letters.
 
 function pattern(name) { gsub(/\*/, "[A-Za-z0-9_]*", name); return name }
 function has(key, name) { return patterns[key] != "" && name ~ ("^(" substr(patterns[key], 2) ")$") }

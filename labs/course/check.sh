@@ -1,11 +1,11 @@
 #!/bin/sh
-# course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
-# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; FORMS= likewise; PARTS='handout stubs': only these
-#                                       parts, of all (below); "entries" only looks whether those of bugs.txt and correct.txt apply
+# course-check: checks that the labs, their graders and their planted bugs are consistent. `make course-check` calls it.
+# usage: labs/course/check.sh LAB...    RUNS=20: number of gradings of the reference; BUGS='no_*': only these bugs; FORMS= likewise; PARTS='handout stubs': only these
+#                                       parts, of all (below); "entries" only checks that those of bugs.txt and correct.txt apply
 set -u
-export LS_LANG=en # what it reads of the grader's output
+export LS_LANG=en # it reads the grader's output
 . labs/course/conf.sh
-work=$BUILD/course-check/$(echo "$*${PARTS:+ $PARTS}" | tr ' ' -) # a lab's parts may be checked side by side
+work=$BUILD/course-check/$(echo "$*${PARTS:+ $PARTS}" | tr ' ' -) # a lab's parts may be checked in parallel
 rm -rf "$work"
 mkdir -p "$work"
 bad=0 count=0
@@ -18,7 +18,7 @@ complain() {
 # grade CODE LAB: its output in $work/said; its exit status
 grade() { PROBE_ONLY=1 labs/course/grade.sh "$1" "$work/build" "$2" >"$work/said" 2>&1; }
 
-# A folder with the lab's files as they are in the product.
+# Makes a folder with the product's files of the lab.
 submission() {
     rm -rf "$work/code"
     for file in $(cut_files "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
@@ -32,7 +32,8 @@ submission_with() {
 
 first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head -1; }
 
-# Every planted bug fails at the check that it names, and at none before. check_bugs 0: of every two the first, 1: the second.
+# Every planted bug fails at the check that it names, and at no earlier one. check_bugs 0: the first of every two bugs,
+# 1: the second.
 check_bugs() {
     number=0
     bugs_of "$folder" >"$work/bugs"
@@ -54,7 +55,8 @@ check_bugs() {
 check_first_bugs() { check_bugs 0; }
 check_other_bugs() { check_bugs 1; }
 
-# The product's own code gets all points, however often, also beside what may be used.
+# The product's own code gets all points each time, also if it uses the allowed extras. All texts of its probe have a
+# Chinese translation.
 check_reference() {
     count=$((count + 1))
     submission
@@ -66,9 +68,14 @@ check_reference() {
         submission
         grade "$work/code" "$lab" || { complain "lab $lab: the reference lost points (run $run)"; cat "$work/said"; }
     done
+    for seed in 1 2; do
+        count=$((count + 1))
+        "$ORACLE/grade" --lab="$folder" --reference="$work/build/$lab/reference" --untranslated --seed=$seed >"$work/untranslated" ||
+            { complain "lab $lab: texts of the probe without Chinese (cases.zh.txt), such as"; sort -u "$work/untranslated" | head -5; }
+    done
 }
 
-# Correct code of another form than the product's gets all points, too; each lab has two such forms at least.
+# Correct code of a different form also gets all points; each lab has at least two such forms.
 check_forms() {
     forms=0
     for form in $(forms_of "$folder"); do
@@ -81,8 +88,8 @@ check_forms() {
     [ "${FORMS:-}" ] || [ $forms -ge 2 ] || complain "lab $lab has $forms correct solutions of another form, and should have two"
 }
 
-# What has not been written gets no points: stubs as handed out, and bodies that only return. (The check of memory counts only where another
-# one holds. So nothing is missed without it, and half of the building is spared.)
+# Unwritten code gets no points: stubs as handed out, and bodies that only return. (The memory check counts only if
+# another one holds. So it is not needed here, which saves half of the building.)
 check_stubs() {
     count=$((count + 2))
     submission
@@ -94,7 +101,7 @@ check_stubs() {
     grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: bodies that only return get points"; cat "$work/said"; }
 }
 
-# Code that looks for points elsewhere: its name, and what takes the place of the first body.
+# Code that cheats: its name, and the text that replaces the first body.
 cheats='exits|extern void exit(int); exit(0);
 prints|printf("end\tring-order\n");
 starts a process|extern int fork(void); fork();
@@ -128,7 +135,7 @@ check_cheats() {
     check_cheats_below
 }
 
-# The code in $work/code, which $name, gets no points, and soon.
+# Checks that the code in $work/code, which $name, gets no points, and gets them soon.
 gets_nothing() {
     began=$(date +%s)
     NO_ASAN=1 grade "$work/code" "$lab"
@@ -136,7 +143,7 @@ gets_nothing() {
     [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
 }
 
-# What is put below correct code, or below stubs.
+# Cheats that are appended to correct code, or to stubs.
 check_cheats_below() {
     sed -n 's/^below //p' labs/course/cheats/below.txt >"$work/below"
     while read -r base name <&3; do
@@ -152,14 +159,14 @@ check_cheats_below() {
     done 3<"$work/below"
 }
 
-# Lines of the functions that FILE has taken out: those that say something.
+# The significant lines of the functions that are cut from FILE.
 removed_lines() {
     cut_file "$1" "$work/cut.c" || complain "$1 cannot be cut"
     diff "$1" "$work/cut.c" | sed -n 's/^< *//p' | awk 'length >= 25'
 }
 
-# What students get has no line of the bodies that are out, nor what belongs to the instructor. A line that also stands elsewhere in the
-# product gives nothing away.
+# The handout has no line of the bodies that are cut out, and no file for instructors. A line that also exists elsewhere
+# in the product does not count.
 check_handout() {
     rm -rf "$work/handout"
     labs/course/handout.sh "$work/handout" >"$work/said" 2>&1 || { complain 'make handout failed'; cat "$work/said"; return; }
@@ -177,7 +184,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
+    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name planted.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     check_twins
     head -n 5 "$work/handout/README.md" | grep -q 'handout of the course' || complain "the handout's README.md does not begin with the course"
@@ -186,7 +193,7 @@ check_handout() {
     rm -rf "$work/handout"
 }
 
-# The picture that both sheets show is there and small, and its script draws it.
+# The picture that both sheets show exists and is small, and its script draws it.
 check_picture() {
     [ -f "$folder/picture.gp" ] || return 0
     grep -q '](picture.png)' "$folder/README.md" && grep -q '](picture.png)' "$folder/README.zh.md" || complain "lab $lab: a sheet does not show its picture"
@@ -195,7 +202,8 @@ check_picture() {
         { complain "lab $lab: its picture cannot be drawn"; cat "$work/said"; }
 }
 
-# A copy of the tree in which a lab's file was changed, and committed, is no reference: neither a lab nor a handout nor a grade is made with it.
+# A copy of the tree in which a lab's file was changed and committed is not a reference: make lab, handout and grade
+# refuse it.
 check_changed_tree() {
     count=$((count + 3))
     rm -rf "$work/tree"
@@ -213,7 +221,8 @@ check_changed_tree() {
     rm -rf "$work/tree"
 }
 
-# No body that is out stands elsewhere in the handout under other names, in any language (twins.awk); and a twin that is planted is found.
+# No body that is cut out exists elsewhere in the handout under other names, in any language (twins.awk); and a planted
+# twin is found.
 check_twins() {
     for lab in $(all_labs); do
         conf_lines "$(lab_folder "$lab")" cut | while read -r file name; do
@@ -228,14 +237,15 @@ check_twins() {
     twins "$work/handout" | grep -q '^13/ls_statistics_merge .*docs/planted\.py' || complain 'a solution that was planted in docs/planted.py is not found'
 }
 
-# twins FOLDER: what twins.awk finds in its code and pages; exit status 1 where it finds one. (One run of awk: short names, from within.)
+# twins FOLDER: prints the twins in its code and pages; exit status 1 if there is one. (Runs in the folder, so that the
+# short names fit into one run of awk.)
 twins() {
     bodies=$(realpath "$work/bodies") finder=$PWD/labs/course/twins.awk
     (cd "$1" && find . -type f | grep -E '\.(c|h|cu|cuh|cpp|md|awk|patch|py|sh|gp)$' | grep -v '^\./reference/' | sort | xargs awk -f "$finder" "$bodies")
 }
 
-# Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told. And its
-# figures are those of this machine, within their bounds.
+# Every command of the sheet succeeds in the product's tree, or exits with the status in the sheet. And its figures are
+# reproduced on this machine, within their bounds.
 check_sheet() {
     count=$((count + 1))
     DOCS_DEADLINE_S=600 tests/check_docs.sh --run "$folder/README.md" >"$work/said" 2>&1 || { complain "lab $lab: a command of its sheet failed"; cat "$work/said"; }
@@ -248,19 +258,25 @@ check_entries() {
         count=$((count + 1))
         submission_with "$name"
     done
+    for name in $(conf_lines "$folder" planted-beside | cut -d' ' -f1); do
+        count=$((count + 1))
+        rm -rf "$work/code"
+        for file in $(changed_by_planted "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
+        plant "$folder" "$name" "$work/code" >"$work/planted" 2>&1 || complain "$name does not apply: $(head -1 "$work/planted")"
+    done
 }
 
 parts=$(echo " ${PARTS:-handout changed_tree sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
 is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
 
-# One lab, or several: those side by side, each by scripts of its own, whose words come when all have ended.
+# Checks one lab, or several in parallel, each by its own scripts, whose output is printed when all have ended.
 check_lab() {
     folder=$(lab_folder "$lab") || exit 2
     for part in sheet reference forms cheats stubs entries first_bugs other_bugs; do is_asked "$part" && "check_$part"; done
 }
 
-# A lab's sheet, its bugs and the rest know nothing of each other, so they are scripts of their own. The last labs begin: 15 takes longest.
-# Much of the time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
+# A lab's sheet, its bugs and the rest are independent, so each has its own script. The last labs begin: 15 takes
+# longest. Much of the time they wait for lost ranks or deadlines, so there are two scripts for each core.
 check_labs() {
     rest=''
     for part in reference forms cheats stubs entries; do if is_asked $part; then rest="$rest $part"; fi; done

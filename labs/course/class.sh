@@ -1,10 +1,11 @@
 #!/bin/sh
 # Grades a class: a line of CSV for each student, lab and check, whatever happens to a student's grading.
-# usage: labs/course/class.sh SUBMISSIONS OUT LAB...   SUBMISSIONS/STUDENT holds files as they lie in the tree (common/comm/allreduce_ring.c)
-#        labs/course/class.sh --student NUMBER OUT LAB...   one of them, to OUT/class/NUMBER, with what the first form has prepared
-# Folders whose names begin with a dot are nobody's. Students are graded side by side, as many as there are cores; the references and the
-# probes' own objects are built once. A student's crash or endless loop costs that student's check one deadline. A link gets no points, and a
-# line that says so. In the CSV a name has %XX for bytes that spreadsheets or readers of CSV give a meaning, so that two names stay two.
+# usage: labs/course/class.sh SUBMISSIONS OUT LAB...   SUBMISSIONS/STUDENT has files with the tree's paths (common/comm/allreduce_ring.c)
+#        labs/course/class.sh --student NUMBER OUT LAB...   one of them, to OUT/class/NUMBER, after the first form's preparation
+# Folders whose names begin with a dot are ignored. Students are graded in parallel, as many as there are cores; the
+# references and the probes' own objects are built once. A student's crash or endless loop costs that student's check
+# one deadline. A link gets no points, and a line with the reason. In the CSV, bytes of a name that are special in
+# spreadsheets or CSV are written as %XX, so that different names stay different.
 # Run it in the container of labs/course/Containerfile: the grader confines what it runs, and a container confines the rest.
 set -u
 [ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec labs/bench/shared/stoppable.sh "$0" "$@"
@@ -14,10 +15,10 @@ one=''
 submissions=$1 out=$2
 shift 2
 
-# A lab of a student that hangs in spite of all other limits is over after that.
+# Ends a student's lab that hangs in spite of all other limits.
 most_s=900
 
-# A student's name for the CSV: letters, digits, bytes beyond ASCII and "._ -" as they are, but no "-" in front.
+# A student's name for the CSV: letters, digits, bytes beyond ASCII and "._ -" as they are, except a leading "-".
 encode() {
     printf '%s' "$1" | od -An -v -to1 | tr -s ' ' '\n' | awk '
         NF { value = substr($1, 1, 1) * 64 + substr($1, 2, 1) * 8 + substr($1, 3); character = sprintf("%c", value); count++
@@ -43,7 +44,7 @@ no_points() {
     conf_lines "$(lab_folder "$1")" check | STUDENT=$name awk -v lab="$1" -v why="$2" '{ print ENVIRON["STUDENT"] "," lab "," $1 ",0," $2 ",not graded: " why ",0," }'
 }
 
-# Writes OUT/class/NUMBER/LAB.csv, whole or not at all.
+# Writes OUT/class/NUMBER/LAB.csv, atomically.
 grade_lab() { # LAB
     folder=$(lab_folder "$1") || return 1
     began=$(date +%s)
@@ -78,7 +79,7 @@ if [ -z "${COURSE_REFERENCE:-}" ]; then
     done
 fi
 
-# Students are numbers from here on: a name may hold anything.
+# Students are numbered from here on: a name may contain any characters.
 count=0
 for path in "$submissions"/*; do
     [ -d "$path" ] || [ -L "$path" ] || continue

@@ -1,10 +1,10 @@
 #!/bin/sh
 # class-check: a class of some sixty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
 # usage: labs/course/class_check.sh LAB...
-# Six have the product's code, four what was handed out, twelve one planted bug each; the others hand in half of it, nothing, what does not
-# compile, crashes, ends the program, never ends or writes files; one has an awkward name. What is expected of a lab: full; zero; a
-# check's name: this check is not held; any: the student's file belongs to another lab as well, where it was changed. DRAW (default 1), a
-# number, chooses the bugs.
+# Six have the product's code, four the handout's, twelve one planted bug each; the others hand in half of the code,
+# nothing, or code that does not compile, crashes, exits, never ends or writes files; one has an awkward name. Expected
+# for a lab: full; zero; a check's name: this check fails; any: another lab also edits this file, so its verdict is not
+# predicted. DRAW (default 1), a number, chooses the bugs.
 set -u
 draw=$((${DRAW:-1}))
 . labs/course/conf.sh
@@ -13,7 +13,7 @@ rm -rf "$work"
 mkdir -p "$work/students"
 expected=$work/expected.csv
 
-# The product's files, in a folder of the student's. NAME_IN_CSV: where it is another.
+# Puts the product's files into a student's folder. NAME_IN_CSV: the name in the CSV, if it differs.
 student() { # FOLDER [NAME_IN_CSV]
     name=${2:-$1} code=$work/students/$1
     for lab in $labs; do
@@ -23,7 +23,7 @@ student() { # FOLDER [NAME_IN_CSV]
     done
 }
 
-# expect LAB WORD: of this lab WORD; of others that share a changed file, any; of the rest, full.
+# expect LAB WORD: expects WORD of this lab, any of labs that share a changed file, and full of the others.
 expect() {
     for lab in $labs; do
         word=full
@@ -35,7 +35,7 @@ expect() {
 
 stub() { for file in $(cut_files "$(lab_folder "$1")"); do cut_file "$file" "$code/$file"; done; }
 
-# In place of the first function's body of a lab, which is else as handed out, this code.
+# Writes CODE as the body of the lab's first function; the rest is as handed out.
 write_instead() { # LAB CODE
     stub "$1"
     file=$(cut_files "$(lab_folder "$1")" | head -1)
@@ -44,7 +44,7 @@ write_instead() { # LAB CODE
     rm "$code/$file.new"
 }
 
-# The n-th of the labs, counted round.
+# The n-th of the labs, modulo their number.
 nth() { set -- "$1" "$(echo "$labs" | wc -w)"; echo "$labs" | tr ' ' '\n' | sed -n "$((($1 - 1) % $2 + 1))p"; }
 
 labs=$(echo "$*")
@@ -80,7 +80,7 @@ student ends-the-program && write_instead "$(nth 3)" 'extern void exit(int); exi
 student never-ends && write_instead "$(nth 4)" 'for (volatile int i = 0;; i++) {}' && expect "$(nth 4)" zero
 student writes-files && write_instead "$(nth 5)" 'extern int open(const char *, int, ...); open("seen", 65);' && expect "$(nth 5)" zero
 
-# Names that spreadsheets, readers of CSV or these scripts could take for something else.
+# Names with special characters for spreadsheets, CSV or these scripts.
 student '王 小明\054, jr.' '王 小明%5C054%2C jr.' && expect none full
 student lines.csv && expect none full
 student rows && expect none full
@@ -98,7 +98,7 @@ student '*' %2A && expect none full
 ln -s alice "$work/students/bob"
 for lab in $labs; do echo "bob,$lab,zero" >>"$expected"; done
 
-# Of one lab's first file: no regular file, or a text that no compiler should be given.
+# Replaces one lab's first file by one that is not a regular file, or by a text that must not be compiled.
 attacked=$(nth 3) first=$(cut_files "$(lab_folder "$(nth 3)")" | head -1)
 attack() { student "$1" && file=$first && rm -f "$code/$file" && "$1" "$code/$file" && expect "$attacked" zero; }
 is_fifo() { mkfifo "$1"; }
@@ -127,7 +127,7 @@ for attack in is_fifo is_zeros is_terminal is_folder is_reference is_sparse is_n
 student links-to-the-tree && file=$first && rm -rf "${code:?}/$(dirname "$file")" && ln -s "$PWD/$(dirname "$file")" "$code/$(dirname "$file")"
 for any in $labs; do
     word=full
-    for other in $(cut_files "$(lab_folder "$any")"); do # one that lies there, or takes a header of its folder from there
+    for other in $(cut_files "$(lab_folder "$any")"); do # a file in that folder, or one that includes a header of it
         if [ "$(dirname "$other")" = "$(dirname "$file")" ] || grep -q "^#include \"$(dirname "$file")/" "$other"; then word=zero; fi
     done
     echo "$name,$any,$word" >>"$expected"

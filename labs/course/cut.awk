@@ -1,8 +1,9 @@
-# Takes the body of one function out of a C file and puts a stub in its place, which says that it is not written yet.
-# The comment above the function stays. A CUDA kernel or device function has to be void. Relies on the tree's layout (clang-format): a definition begins in column 0, its
-# "{" ends a line, its "}" stands alone in column 0. A template may be a member: both stand further right then.
+# Replaces the body of one function in a C file by a stub that reports that it is not written yet. The comment above the
+# function stays. A CUDA kernel or device function has to be void. Relies on the tree's layout (clang-format): a
+# definition begins in column 0, its "{" ends a line, its "}" is alone in column 0. A template may be a member; then
+# both are indented.
 # usage: awk -v name=ls_allreduce_ring -v lab=03 -f labs/course/cut.awk FILE
-#        awk -v name=ls_allreduce_ring -v body=1 -f labs/course/cut.awk FILE     prints what is taken out instead
+#        awk -v name=ls_allreduce_ring -v body=1 -f labs/course/cut.awk FILE     prints the body instead
 # exit status 1: there is no such function
 
 function put_stub(text, type) {

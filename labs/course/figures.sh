@@ -1,16 +1,18 @@
 #!/bin/sh
-# The numbers in the labs' sheets, from the labs' own commands. A sheet has them between marks that a reader does not see:
+# The numbers in the labs' sheets, from the labs' own commands. In a sheet they are between invisible marks:
 #     each rank sends <!-- ring-bytes -->1,835,008 =<!-- / --> bytes
-# and lab.conf says what prints them: "figure ring-bytes = COMMAND" (exact on any machine), "figure loss ~0.001 COMMAND" (on another machine
-# it may differ by so much, which the sheet says, too), or "figure faster ~ COMMAND" (a word that may be another one).
-# usage: labs/course/figures.sh write|check LAB...     check: exit status 1 where a figure is not what the sheet says, within its bound
+# and lab.conf has their commands: "figure ring-bytes = COMMAND" (exact on any machine), "figure loss ~0.001 COMMAND"
+# (on another machine it may differ by this bound, which the sheet also states), or "figure faster ~ COMMAND" (a word
+# that may differ).
+# usage: labs/course/figures.sh write|check LAB...     check: exit status 1 if a figure differs from the sheet's by more than its bound
 set -u
 . labs/course/conf.sh
 what=$1
 shift
 bad=0
 
-# holds SHEET NAME MARK VALUE: whether each place of the figure in the sheet says this value, within the mark's bound, and that mark
+# holds SHEET NAME MARK VALUE: whether each occurrence of the figure in the sheet has this value, within the mark's
+# bound, and that mark
 holds() {
     grep -o "<!-- $2 -->[^<]*<!-- / -->" "$1" | MARK=$3 VALUE=$4 awk '
         { text = $0; sub(/^<!-- [^ ]* -->/, "", text); sub(/<!-- .*/, "", text)

@@ -1,9 +1,11 @@
 #!/bin/sh
 # Builds and judges labs: `make grade` calls it.
-# usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for what is built
-# OUT/LAB/grade.json has the verdicts, and OUT/LAB/graded says of which code; both are as they were where it could not be graded.
-# The lab's programs are built, too, so that a hint's command runs this code; not with PROBE_ONLY=1, nor before all is written.
-# Exit status: the worst of build/grade's, with 3 only where no lab has anything written; 2 where a lab could not be graded.
+# usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for built files
+# OUT/LAB/grade.json has the verdicts, and OUT/LAB/graded the checksum of the code; both stay unchanged if it could not
+# be graded.
+# The lab's programs are also built, so that a hint's command runs this code; not with PROBE_ONLY=1, nor before all
+# functions are written.
+# Exit status: the worst of build/grade's; 3 only if no lab has a written function; 2 if a lab could not be graded.
 set -u
 . labs/course/conf.sh
 code=$1 top=$2

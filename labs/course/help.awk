@@ -1,5 +1,5 @@
-# The targets that make offers: "NAME: ... ## WORDS" in the makefiles. One whose recipe names a script that is not in this tree is left
-# out: a handout lacks those for instructors.
+# The targets that make offers: "NAME: ... ## WORDS" in the makefiles. Omits targets whose recipe names a script that
+# this tree lacks: a handout has none for instructors.
 # usage: awk -f labs/course/help.awk MAKEFILE...
 function is_there(file,    line, there) {
     there = (getline line <file) >= 0

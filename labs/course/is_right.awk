@@ -1,12 +1,14 @@
-# Whether a prediction is the result: exit status 0 or 1.
+# Compares a prediction with the result: exit status 0 if right, or 1.
 # usage: MINE=PREDICTION IS=RESULT awk -f labs/course/is_right.awk
 #
-# A number is right to the digits that it has, two at least: 2.3 is right for 2.30974, and 84 for 83.8; but 2 is not. "About" before
-# it and a unit behind it are ignored. Words may be Chinese ones (the table below). Behind either, after a comma, a semicolon, a colon,
-# "=" or "because", a reason may stand ("4, each rank sends once"), but no second answer: "19, 20" and "yes, no" are wrong.
-# Only where the result is a list do several answers count: "scatter and gather" and "2 and 4" in any order, "3 3 3 0" in this one.
+# A number must be right in all of its digits, at least two: 2.3 is right for 2.30974, and 84 for 83.8; but 2 is not.
+# "About" before it and a unit after it are ignored. Words may be Chinese (the table below). After either, a comma, a
+# semicolon, a colon, "=" or "because" may begin a reason ("4, each rank sends once"), but no second answer: "19, 20"
+# and "yes, no" are wrong.
+# Several answers count only if the result is a list: "scatter and gather" and "2 and 4" in any order, "3 3 3 0" only in
+# this order.
 
-# The answers to one question on a line, and between slashes the forms of one answer.
+# A line has the answers to one question; the forms of one answer are separated by slashes.
 function fill_table(    rows, count, answers, forms, i, j, k, n, m) {
     count = split("yes/是/是的/会/能/有|no/否/不是/不/不会/不能/没有|" \
         "\nsame/unchanged/identical/equal/same bits/same weights/相同/一样/不变|others/other/other ones/another/another one/different/changed/不同/不一样" \
@@ -45,13 +47,13 @@ function clean(text) {
     return text
 }
 
-# Whether nothing follows, or what may be a reason.
+# Whether nothing follows, or a possible reason.
 function is_reason(rest) {
     return rest ~ /^[.!)]*$/ || rest ~ /^\.? ?[(,;:=]/ || rest ~ /^\. / || rest ~ /^ -+ / || rest ~ /^ (because|since|as|for|so) / ||
         rest ~ /^ ?(因|由于|由|所以|理由)/
 }
 
-# What stands behind the separator, and behind "or", "maybe" and the like.
+# The text after the separator, and after "or", "maybe" and the like.
 function behind_separator(rest) {
     sub(/^ ?[.(,;:=-]+ */, "", rest)
     sub(/^ +/, "", rest)
@@ -76,7 +78,8 @@ function take_number(    before) {
     return 1
 }
 
-# Whether a second number is given for the first one, of this unit: a number alone, or with a unit; no sum, and no sentence.
+# Whether a second number is given for the first one, of this unit: a number alone, or with a unit; not a sum or a
+# sentence.
 function has_other_number(rest, first, first_unit,    is_sum) {
     is_sum = rest ~ /^ ?=/
     rest = behind_separator(rest)
@@ -96,7 +99,7 @@ function is_near(digits, is,    decimals, off, exponent) {
     sub(/e.*/, "", decimals)
     off = digits - is
     if (off < 0) off = -off
-    exponent = digits # how large the last digit is: by the exponent, and by the decimals
+    exponent = digits # the value of the last digit follows from the exponent and the decimals
     if (!sub(/^[^e]*e/, "", exponent)) exponent = 0
     if (off > 0.5 * ("1e" (exponent - length(decimals))) * (1 + 1e-9)) return 0
     sub(/e.*/, "", digits)
@@ -105,7 +108,7 @@ function is_near(digits, is,    decimals, off, exponent) {
     return length(digits) >= 2
 }
 
-# RESULT: numbers between blanks, of which the order counts, or with "and", of which it does not.
+# RESULT: numbers between blanks, in this order, or with "and", in any order.
 function numbers_are_right(mine, is,    any_order, wanted, count, i, j, used) {
     any_order = gsub(/ and /, " ", is)
     count = split(is, wanted, " ")
@@ -123,7 +126,7 @@ function numbers_are_right(mine, is,    any_order, wanted, count, i, j, used) {
 
 # --- words -----------------------------------------------------------------------------------------------------------------------
 
-# The longest form of an answer that `text`, which is global, starts with; takes it out of there.
+# The longest form of an answer that `text`, which is global, starts with; removes it from `text`.
 function take_word(    form, best) {
     sub(/^(it|they) /, "", text)
     sub(/^(is|are) /, "", text)

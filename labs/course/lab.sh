@@ -1,21 +1,22 @@
 #!/bin/sh
-# A lab's session: predictions first, then its runs with the student's code, then each prediction beside what came out.
-# `make lab LAB=03` calls it. PREDICT=skip leaves the predictions out.
+# A lab's session: predictions first, then its runs with the student's code, then each prediction next to the result.
+# `make lab LAB=03` calls it. PREDICT=skip skips the predictions.
 # usage: labs/course/lab.sh CODE OUT LAB...
-# LS_LANG=zh: it speaks Chinese (words.sh), as far as the lab has a lab.zh.conf.
-# Exit status 1: a prediction is missing (and nobody is there to be asked), the code does not build, or a run failed.
+# LS_LANG=zh: output in Chinese (words.sh), if the lab has a lab.zh.conf.
+# Exit status 1: a prediction is missing (and there is no terminal to ask for it), the code does not build, or a run
+# failed.
 set -u
 [ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec labs/bench/shared/stoppable.sh "$0" "$@"
 . labs/course/conf.sh
 code=$1 top=$2
 shift 2
 
-# Writes an answer down, on a line of its own, also where the last line has no end.
+# Appends an answer on a line of its own, even if the last line has no newline.
 note() {
     mkdir -p "$(dirname "$notes")" && { [ -z "$(tail -c 1 "$notes" 2>/dev/null)" ] || echo >>"$notes"; } && printf '%s: %s\n' "$1" "$2" >>"$notes"
 }
 
-# Asks what is not answered yet; on a terminal, at once.
+# Asks the unanswered questions; on a terminal, immediately.
 ask() {
     missing=''
     conf_words "$folder" predict >"$out/questions"
@@ -42,13 +43,13 @@ run_all() {
     done 3<"$out/runs"
 }
 
-# Cuts a line that has more columns, between two characters. In UTF-8: most of what takes three bytes or more is wide.
+# Cuts longer lines between two characters. In UTF-8, most characters of three or more bytes are wide.
 fit() {
     awk -v most="$1" '{
         columns = 0
         for (i = 1; i <= length($0); i++) {
             byte = substr($0, i, 1)
-            if (byte ~ /[\200-\277]/) continue # goes on
+            if (byte ~ /[\200-\277]/) continue # continuation
             columns += byte ~ /[\340-\377]/ ? 2 : 1
             if (columns > most) break
         }
@@ -76,7 +77,7 @@ for lab; do
     mkdir -p "$out"
     words session "$lab" "$(conf_words "$folder" title)" "$folder"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
-    [ -n "$COURSE_REFERENCE" ] || [ -z "$(conf_lines "$folder" planted)" ] || words building-planted "$lab"
+    [ -n "$COURSE_REFERENCE" ] || [ -z "$(conf_lines "$folder" planted; conf_lines "$folder" planted-beside)" ] || words building-planted "$lab"
     labs/course/build.sh planted "$lab" "$out" || exit 1
     if is_unwritten; then
         words reference-runs

@@ -1,23 +1,25 @@
 #!/bin/sh
-# Checks that the course says the same in English and in Chinese. Of README.md and README.zh.md, in labs and in each lab:
-#   1. the same headings, by level and number; in each section as many list items and table rows;
+# Checks that the English and Chinese course have the same content. For README.md and README.zh.md in labs and each lab:
+#   1. the same headings, by level and number; in each section the same numbers of list items and table rows;
 #   2. the same code blocks, byte by byte;
 #   3. the same figure marks with the same values, code words and links, item by item, and in the prose of each section. A link to a page
-#      leads to its Chinese one where there is one;
+#      leads to its Chinese one if there is one;
 #   4. the same numbers there. Where English has a word (two, first), Chinese may have a digit.
 # Of each lab.conf and its lab.zh.conf: the same names of checks, hints and predictions, with the same numbers and code words.
-# A lab without either is a failure. What differs is named by file and line.
+# Only the Chinese page has quotations (>): the translation of a linked English text, such as a specification in a
+# file's head. A lab's page that needs such a text must have one.
+# A lab without either is a failure. Differences are reported with file and line.
 # usage: labs/course/languages.sh                 checks
 #        labs/course/languages.sh --self-test     plants differences in two small pages and fails unless each is found
 set -u
 export LC_ALL=C
 cd "${LS_ROOT:-$(dirname "$0")/../..}" || exit 1
 
-# What two texts have in common is judged by these.
+# These functions compare two texts.
 shared='
     function wrong(file, at, what) { printf "%s:%d: %s\n", file, at, what; bad++ }
 
-    # Takes all that matches out of text, which is global, and counts it in found[kind, side, token].
+    # Removes all matches from text, which is global, and counts them in found[kind, side, token].
     function take(side, kind, pattern, before, after, token) {
         while (match(text, pattern)) {
             token = substr(text, RSTART + before, RLENGTH - before - after)
@@ -30,7 +32,7 @@ shared='
         if (!found[kind, side, token]++) { tokens[side, ++token_count[side]] = token; kinds[side, token_count[side]] = kind }
         seen[kind]++
     }
-    function plain_link(target) { # a page is the same one in Chinese, where headings and so anchors have other names
+    function plain_link(target) { # a page and its Chinese one count as equal; headings and so anchors differ
         if (target ~ /\.zh\.md(#|$)/) sub(/#.*/, "", target)
         else if (target ~ /^[^:]*\.md#/ && has_chinese(target)) sub(/#.*/, "", target)
         sub(/\.zh\.md/, ".md", target)
@@ -71,7 +73,7 @@ shared='
             }
         }
     }
-    # Texts keep their ends of lines, and nothing between two of them is left out but blank lines, which count.
+    # Texts keep their newlines and all lines between, since blank lines count.
     function line_of(file, at, what, token, i, list, count) {
         count = split(what, list, "\n")
         for (i = 1; i <= count; i++) if (index(list[i], token)) return at + i - 1
@@ -101,6 +103,8 @@ pages='
         next
     }
     fence { block[side, blocks[side]] = block[side, blocks[side]] $0 "\n"; next }
+    side == 2 && /^>/ { quotes++; item = 0; next }
+    side == 2 && /规格说明|开头的注释/ { needs_quote = FNR }
     /^#+ / { match($0, /^#+/); start_section(); level[side, section] = RLENGTH; item = 0; add_prose($0); next }
     /^\|[-| :]+$/ || /^ *$/ { item = 0; next }
     /^ *([-*]|[0-9]+\.) / || /^\|/ {
@@ -119,7 +123,7 @@ pages='
         return target
     }
     function has_chinese(target) { sub(/#.*/, "", target); sub(/\.md$/, ".zh.md", target); return index(" " PAGES " ", " " resolve(target) " ") }
-    # Links of the Chinese page that lead to an English page, though there is a Chinese one; but for the page itself in English.
+    # Links of the Chinese page to an English page that has a Chinese one, except to its own English page.
     function look_at_links(what, at, rest, target) {
         rest = what
         while (match(rest, /\]\([^)]*\)/)) {
@@ -129,6 +133,8 @@ pages='
         }
     }
     END {
+        if (needs_quote && !quotes && file[2] !~ /^labs\/README/)
+            wrong(file[2], needs_quote, "an English text is needed here: its Chinese follows as a quotation (>)")
         for (s = 1; s <= sections[1] || s <= sections[2]; s++) {
             if (s > sections[2]) { wrong(file[2], FNR, "a heading is missing: " file[1] ":" section_line[1, s]); break }
             if (s > sections[1]) { wrong(file[2], section_line[2, s], "a heading that " file[1] " has not"); break }
@@ -183,11 +189,19 @@ confs='
         printf "0 0 0 0 %d\n", bad >"/dev/stderr"
     }'
 
+# Readings in the Chinese page that readings.zh.md does not summarise.
+unread() {
+    [ -f labs/readings.zh.md ] || return 0
+    awk -F'|' '/^\| *[0-9]+ *\|/ && NF == 6 { print $5 }' labs/README.zh.md | grep -oE '\]\([^)]*\)' | sort -u | while read -r link; do
+        grep -qF "$link" labs/readings.zh.md || echo "labs/readings.zh.md:1: has no summary of $link, which labs/README.zh.md gives to read"
+    done
+}
+
 check() {
     counts=$(mktemp) || exit 1
     chinese_pages=$(ls labs/*.zh.md labs/[0-9][0-9]-*/*.zh.md 2>/dev/null | tr '\n' ' ')
     labs=0 missing=0
-    for english in labs/README.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/lab.conf; do
+    for english in labs/README.md labs/instructors.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/instructors.md labs/[0-9][0-9]-*/lab.conf; do
         [ -f "$english" ] || continue
         chinese=${english%.*}.zh.${english##*.}
         [ -f "$chinese" ] || { echo "$chinese:1: is missing: there is a $english"; missing=$((missing + 1)); continue; }
@@ -196,6 +210,8 @@ check() {
         *) awk "$shared$confs" "$english" "$chinese" 2>>"$counts" && labs=$((labs + 1)) ;;
         esac
     done
+    unread=$(unread)
+    [ -z "$unread" ] || { echo "$unread"; missing=$((missing + $(echo "$unread" | wc -l))); }
     awk -v labs="$labs" -v missing="$missing" '
         NF != 5 || /[^0-9 ]/ { print; failed = 1; next }
         { headings += $1; items += $2; blocks += $3; figures += $4; bad += $5 }
@@ -216,8 +232,9 @@ self_test() {
     trap 'rm -rf "$copy"' EXIT
     lab=$copy/labs/90-sums
     mkdir -p "$lab" "$copy/clean"
-    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n' >"$copy/labs/README.md"
-    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n' >"$copy/labs/README.zh.md"
+    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n\n| week | minutes | labs | read |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.md"
+    printf '[x](../x.c)\n' >"$copy/labs/readings.zh.md"
+    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n\n| 周 | 分钟 | 实验 | 阅读 |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.zh.md"
     printf '# Lab 90\n\n30 minutes, with `add` and [it](../README.md).\n\n## Run\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## See\n\n- Two ranks send <!-- sum -->3 =<!-- / -->\n  bytes, of 1,024 with `--n 2`.\n- The second: 4 and 4, see [common](../../x.c).\n\n| n | of |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.md"
     printf '# 实验 90\n\n30 分钟，用 `add`，见[课程](../README.zh.md)。\n\n## 运行\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## 结果\n\n- 2 个 rank 发送 <!-- sum -->3 =<!-- / --> 字节，\n  共 1,024，用 `--n 2`。\n- 第二：4 和 4，见 [common](../../x.c)。\n\n| n | 共 |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.zh.md"
     printf 'title sums\ncut x.c add\ncheck one 2 the 3 of `add`\nhint one look\ncheck two 3 it ends\npredict sum what is it?\n' >"$lab/lab.conf"
@@ -227,7 +244,7 @@ self_test() {
     try() { LS_ROOT=$copy "$here" >"$copy/said" 2>&1; }
     try || { echo 'self-test: the pages themselves are not clean'; cat "$copy/said"; exit 1; }
     planted=0 missed=0
-    plant() { # file, what sed does to it, what must be said
+    plant() { # file, sed command, expected message
         planted=$((planted + 1))
         sed -i "$2" "$copy/labs/$1"
         [ -s "$copy/labs/$1" ] || rm "$copy/labs/$1"
@@ -256,9 +273,11 @@ self_test() {
     plant $sheet '/^- 第二/d' "$sheet:12: this section has 3 list items and table rows"
     plant $sheet 's/x\.c)/y.c)/' "$sheet:16: the link ../../y.c is not in"
     plant $sheet 's/README\.zh\.md/README.md/' "$sheet:3: the link ../README.md leads to an English page"
+    plant $sheet 's/^- 第二/- 第二个文件开头的注释/' "$sheet:16: an English text is needed here"
     plant $sheet d "$sheet:1: is missing"
     plant README.zh.md 's/| 30/| 45/' 'README.zh.md:7: the number 45 is not in'
     plant README.zh.md d 'README.zh.md:1: is missing'
+    plant readings.zh.md 's/x\.c/y.c/' 'readings.zh.md:1: has no summary of ](../x.c)'
     plant 90-sums/README.md 's/^## Run/## Read\n\n## Run/' "$sheet:20: a heading is missing"
     plant $words '/^title/d' "$words:5: title is missing: labs/90-sums/lab.conf:1"
     plant $words '/^check two/d' "$words:5: check two is missing: labs/90-sums/lab.conf:5"

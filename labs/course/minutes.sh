@@ -1,15 +1,15 @@
 #!/bin/sh
-# How long each lab takes, by one rule: 120 words of its sheet a minute, 4 minutes a question, 3 minutes a line of the functions that are
-# written, and its runs as timed (`runs MINUTES` in lab.conf); rounded up to a quarter of an hour.
+# Computes the minutes of each lab by one rule: 120 words of its sheet a minute, 4 minutes a question, 3 minutes a line
+# of the functions to write, and its runs as timed (`runs MINUTES` in lab.conf); rounded up to a quarter of an hour.
 # usage: labs/course/minutes.sh print|write|check LAB...
-#   print: a line for each lab. write: into lab.conf, the sheets and the tables of labs/README*.md. check: exit status 1 where one differs
+#   print: a line for each lab. write: into lab.conf, the sheets and the tables of labs/README*.md. check: exit status 1 if one differs
 set -u
 . labs/course/conf.sh
 what=$1
 shift
 bad=0 all=0
 
-# The words of a sheet, but for code blocks, table rules and marks.
+# The words of a sheet, except code blocks, table rules and marks.
 words_of() { sed '/^ *```/,/^ *```/d; s/<!--[^>]*-->//g' "$1" | tr -s ' \t|' '\n\n\n' | grep -c '[A-Za-z0-9]'; }
 
 questions_of() { awk '/^## / { on = $0 == "## Questions" } on && /^[0-9]+\. / { n++ } END { print n + 0 }' "$1"; }
@@ -20,7 +20,7 @@ lines_of() {
         grep -cvE '^ *(/\*.*\*/)?$'
 }
 
-# agree FILE PATTERN REPLACEMENT: the one line that has the pattern says the minutes already, or is made to.
+# agree FILE PATTERN REPLACEMENT: checks or changes the minutes in the one line with the pattern.
 agree() {
     [ "$(grep -cE "$2" "$1")" -eq 1 ] || { echo "$1: not one line like: $2"; bad=1; return; }
     sed -E "s#$2#$3#" "$1" >"$1.new"

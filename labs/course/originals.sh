@@ -1,6 +1,6 @@
 #!/bin/sh
-# The sums of the files of which labs take functions out, in labs/course/originals: a tree in which one differs is no reference (conf.sh's
-# refuse_changed_tree).
+# Checksums of the files from which labs cut functions, in labs/course/originals: a tree with a different file is not a
+# reference (conf.sh's refuse_changed_tree).
 # usage: labs/course/originals.sh write|check     check: exit status 1, and a line, where a file has another sum
 set -u
 . labs/course/conf.sh

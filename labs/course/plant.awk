@@ -4,7 +4,7 @@
 #
 # An entry begins with "bug NAME: CHECK" (CHECK: the check that must catch it) or "form NAME" (correct code of another form). Its parts:
 #   in FUNCTION     the lines "-old" of its definition become the lines "+new"; several such pairs may follow each other. Old lines must
-#                   stand there once; how they are indented does not matter. Without old lines the new ones become the first of the body.
+#                   occur exactly once; their indentation does not matter. Without old lines the new ones become the first of the body.
 #                   A function of one line is such an old line.
 #   body FUNCTION   the lines "+new" become the whole body.
 #   above FUNCTION  the lines "+new" go above its definition (and above the comment there).
@@ -14,7 +14,7 @@ function trimmed(text) { sub(/^[ \t]+/, "", text); sub(/[ \t\r]+$/, "", text); r
 
 function fail(text) { printf "%s: entry %s: %s\n", list, name, text > "/dev/stderr"; failed = 1; exit 1 }
 
-# Opens a change: what is to be done with which function.
+# Opens a change: its kind and its function.
 function open_part(how, function_name) { parts++; kind[parts] = how; where[parts] = function_name; old_count[parts] = new_count[parts] = 0 }
 
 NR == 1 { list = FILENAME }
@@ -52,7 +52,7 @@ function find(f, function_name, i) {
     return 0
 }
 
-# The line of the function (first to last) where old lines of a part begin; fails unless they stand there once.
+# The line of the function (first to last) where old lines of a part begin; fails unless they occur exactly once.
 function place_of(f, p, i, j, at, times) {
     for (i = opens; i + old_count[p] - 1 <= last; i++) {
         for (j = 1; j <= old_count[p] && trimmed(text[f, i + j - 1]) == old[p, j]; j++) {}
@@ -62,7 +62,7 @@ function place_of(f, p, i, j, at, times) {
     return at
 }
 
-# In file f, the part's new lines take the place of lines from to to (to = from - 1: none).
+# In file f, the part's new lines replace lines from .. to (to = from - 1: none).
 function replace(f, p, from, to, i, rest, total) {
     total = 0
     for (i = to + 1; i <= count[f]; i++) rest[++total] = text[f, i]

@@ -1,26 +1,26 @@
 #!/bin/sh
-# A student's report as one HTML page: finds out what there is of each lab, lets build/course_report make harmless what others wrote, and
-# labs/course/report/page.awk lay it out. `make report` calls it.
+# A student's report as one HTML page: collects the data of each lab, lets build/course_report sanitise texts of others,
+# and labs/course/report/page.awk lay them out. `make report` calls it.
 # usage: labs/course/report.sh CODE OUT FILE LAB...   CODE: the tree with the student's files; OUT: where make lab and make grade have left what
 #                                                     they found; FILE: the page. STUDENT: a name for it; LS_LANG=zh: in Chinese
-# Labs that were not begun are left out. In a handout a missing answers.md is made, with the sheet's questions.
-# Exit status: 1 nothing is begun, or the page could not be written; 2 there is no such lab.
+# Labs that were not begun are left out. In a handout a missing answers.md is created with the sheet's questions.
+# Exit status: 1 no lab is begun, or the page could not be written; 2 there is no such lab.
 set -u
 . labs/course/conf.sh
 code=${1%/} top=$2 page=$3
 shift 3
 [ -d "$code" ] || { words no-folder "$code" >&2; exit 2; }
-# By its ending the page takes the place of nothing that it is made of, also where it is a link.
+# The ending .html keeps the page from replacing one of its inputs, even by a link.
 to=$(realpath "$page" 2>/dev/null) || to=''
 case $to in *.html) [ ! -d "$to" ] ;; *) false ;; esac || { words no-page "$page" >&2; exit 2; }
 
-# What a student was given: the copy that a handout has, or the product's file with the functions taken out.
+# The file as handed out: the handout's copy, or the product's file without the functions.
 handed_out() { # FILE TO
     mkdir -p "$(dirname "$2")" || return 1
     if [ -f "reference/handed-out/$1" ]; then cp "reference/handed-out/$1" "$2"; else cut_file "$1" "$2"; fi
 }
 
-# Whether a file of the student's, if it is there, is one: a link out of the folder would put somebody's file into the page.
+# Whether a student's file is missing or regular: a link out of the folder would put another user's file into the page.
 is_fit() { # FILE
     ! [ -e "$code/$1" ] && ! [ -L "$code/$1" ] || is_own "$1" || { words not-own "$1" >&2; return 1; }
 }
@@ -37,7 +37,7 @@ diffs() {
     rm -rf "$out/handed-out"
 }
 
-# The product's own code was written by no student.
+# Whether the code is the product's own, not a student's.
 is_products_own() { [ "$code" = . ] && [ -z "$COURSE_REFERENCE" ]; }
 
 is_begun() {
@@ -52,7 +52,7 @@ graded_code() {
     if [ ! -f "$out/graded" ] || [ "$(cat "$out/graded")" = "$(code_sum)" ]; then echo same; else echo other; fi
 }
 
-# How a figure of lab.conf came about: KIND, of its mark and its command.
+# The kind of a figure of lab.conf, from its mark and its command.
 kind_of() {
     case "$1 $2" in
     *'/replay '* | *'/replay_'* | *'/tables '*) echo replayed ;;
@@ -82,7 +82,7 @@ facts() {
         printf 'predict\t%s\t%s\t%s\t%s\t%s\n' "$question" "$mine" "${value:+$sign}" "$(kind_of "${figure%% *}" "$figure")" "$value"
     done
     [ $language = en ] || sed -n "s/^check  *\([^ ]*\)  */check\t\1\t/p" "$folder/lab.zh.conf" 2>/dev/null
-    # what else a student wrote there: after the run, say
+    # other lines of the student, such as notes after the run
     names=$(conf_lines "$folder" predict | cut -d' ' -f1 | paste -sd'|' -)
     grep -a '[^[:space:]]' "$notes" 2>/dev/null | grep -avE "^(#|($names)(:|：))" | head -200 | tr '\t\r' '  ' | cut -b1-4000 | sed 's/^/remark	/'
     [ "$graded" != same ] || harmless --as=grade "$out/grade.json" || return 1
@@ -98,7 +98,7 @@ facts() {
     echo end
 }
 
-# Of a folder's pictures, with what is written in each. Chromium takes its time for hundreds.
+# A folder's pictures, with the text in each. Limited, since Chromium is slow with hundreds.
 pictures() { # FOLDER PREFIX
     count=0
     for picture in "$1"/*.svg; do
@@ -119,7 +119,8 @@ pictures() { # FOLDER PREFIX
 
 page() { awk -v folder=labs/course/report -v language=$language "$@" -f labs/course/report/page.awk; }
 
-# The questions of the sheet, each with room below it: the sheet's section that has the place of "Questions" in the English one.
+# The questions of the sheet, each followed by space for the answer: from the section that corresponds to "Questions" in
+# the English sheet.
 questions() {
     sheet=$folder/README.md
     section=$(awk '/^## / { n++ } /^## Questions/ { print n; exit }' "$sheet")
@@ -145,7 +146,7 @@ make_room_for_answers() {
     fi
 }
 
-# What is written in predict.txt, if it is there.
+# Copies predict.txt, if it exists.
 take_notes() {
     : >"$notes" || return 1
     is_fit "$folder/predict.txt" && is_fit "$folder/answers.md" || return 1

@@ -1,10 +1,10 @@
-# Looks at the text of a solution before any compiler does. Prints "include NAME" for each header that it includes, or, as
-# the last line, "closed LINE WHAT": a construct that no solution may have. labs/course/may_use has the lists.
+# Checks the text of a solution before it is compiled. Prints "include NAME" for each header that it includes, or, as
+# the last line, "closed LINE WHAT": a forbidden construct. labs/course/may_use has the lists.
 # usage: awk -f labs/course/source.awk labs/course/may_use FILE
 # idea   : phases 2 and 3 of a C compiler: lines that end in a backslash are joined, comments and literals go. Every word
 #          of the text counts, whether a macro uses it or not. So nothing may make a word out of others (##, _Pragma) or give
 #          another meaning to the words that are checked (#define unused, an attribute in a macro)
-# closed : assembler, what the compiler reserves for itself, directives that change what the compiler does or where it
+# closed : assembler, names reserved for the compiler, directives that change what the compiler does or where it
 #          thinks it is, headers by a computed name, attributes beyond the list, other spellings of # and [
 
 function list(key,   i) { for (i = 2; i <= NF; i++) patterns[key] = patterns[key] "|" pattern($i) }
@@ -12,7 +12,7 @@ function pattern(name) { gsub(/\*/, "[A-Za-z0-9_]*", name); return name }
 function has(key, name) { return name ~ ("^(" substr(patterns[key], 2) ")$") }
 function close_it(what) { print "closed " line " " what; closed = 1; exit }
 
-# The text without comments; of literals only the quotes stay, but all of an include's name.
+# Removes comments, and the content of literals except an include's name.
 function strip(text,   out, mark, whole, body) {
     out = ""
     while (1) {

@@ -1,12 +1,12 @@
-# Looks for twins of function bodies: the same tokens in another file, whatever the names. So a solution that also stands elsewhere, as
-# a CUDA kernel, a test's model or an example in a page, is found.
+# Finds twins of function bodies: the same tokens in another file, whatever the names. So it finds a solution that also
+# exists as a CUDA kernel, a test's model or an example in a page.
 # usage: awk -f labs/course/twins.awk BODIES FILE...     BODIES: a line "@ NAME" before each body; prints "NAME FILE:LINE COVERED %"
 # exit status 1: there is one
 #
-# A name, and a path of members (a->scaler->scale), is one token; types, struct and const are left out. A file has a twin if runs of
-# RUN tokens that are the body's cover MOST per cent of its tokens, within a window twice as long. A run that more than IDIOM files have
-# counts for nothing. A body of which less than LEAST tokens are left says too little.
-# -v ALL=30: prints all that are covered to 30 % or more.
+# A name, and a path of members (a->scaler->scale), is one token; types, struct and const are left out. A file has a
+# twin if runs of RUN tokens in common with the body cover MOST per cent of its tokens, within a window twice as long. A
+# run that more than IDIOM files have does not count. A body with fewer than LEAST remaining tokens is skipped.
+# -v ALL=30: prints all with a coverage of at least 30 %.
 BEGIN {
     RUN = 10; MOST = 65; LEAST = 30; IDIOM = 4
     for (i = split("if else for while do return switch case break continue", words, " "); i; i--) keyword[words[i]] = 1
@@ -15,7 +15,7 @@ BEGIN {
 
 function path(text) { sub(/->|\./, "_", text); return text }
 
-# Without comments. What looks like one in a page or in a script may be a pattern: lib/*.c.
+# Removes comments. In a page or a script, /* may be a pattern: lib/*.c.
 function without_comments(line,    rest) {
     if (FILENAME ~ /\.(py|awk|sh)$/) sub(/#.*/, "", line)
     if (FILENAME !~ /\.(c|h|cu|cuh|patch)$/ && name == "") return line
@@ -53,7 +53,7 @@ function take(line,    word, is_joined) {
 
 function is_name(word) { return word ~ /^[A-Za-z_]/ && !(word in keyword) }
 
-# The run at token i: of each name, which of the run's names it is.
+# The run at token i, with each name replaced by its number within the run.
 function run_at(i,    k, text, number, names) {
     split("", number); names = 0
     for (k = i; k < i + RUN; k++) {
@@ -73,7 +73,7 @@ function keep_body(    i, gram) {
     }
 }
 
-# Keeps which of the file's runs are a body's: the n-th, run_is[n], at token run_token[n] of file_of[n].
+# Records the file's runs that are also a body's: the n-th, run_is[n], at token run_token[n] of file_of[n].
 function look(    i, gram) {
     for (i = 1; i + RUN - 1 <= count; i++) {
         gram = run_at(i)
@@ -83,7 +83,7 @@ function look(    i, gram) {
     }
 }
 
-# Of body b: its tokens in runs that are no idiom, against those that a file has within a window twice as long.
+# Compares the tokens of body b in runs that are not idioms with those of a file within a window twice as long.
 function judge(b,    i, k, n, own, own_count, h, hits, first, seen, covered, best) {
     for (i = 1; i + RUN - 1 <= size[b]; i++)
         if (files_with[body_run[b, i]] <= IDIOM) for (k = 0; k < RUN; k++) if (!own[i + k]++) own_count++

@@ -1,23 +1,24 @@
-# What the course's scripts say to a student, in English and in Chinese; conf.sh sources it. LS_LANG: empty or en...: English; zh...: Chinese.
-# What is for programs (grade.json, class.csv, what course-check reads) is English in any case.
+# The course scripts' messages to students, in English and in Chinese; conf.sh sources this file. LS_LANG: empty or
+# en...: English; zh...: Chinese.
+# Output for programs (grade.json, class.csv, the input of course-check) is always English.
 case ${LS_LANG:-} in
 '' | en*) language=en ;;
 zh*) language=zh ;;
 *)
-    echo "LS_LANG is '$LS_LANG': this is English; LS_LANG=zh is Chinese" >&2
+    echo "LS_LANG is '$LS_LANG', which is unknown: the output is English; LS_LANG=zh is Chinese" >&2
     language=en
-    export LS_LANG=en # so that it is said once
+    export LS_LANG=en # so that the warning appears once
     ;;
 esac
 
-# words_in LANGUAGE KEY ARGUMENT...: what the key says, without an end of line. The table: a key, and formats for printf.
+# words_in LANGUAGE KEY ARGUMENT...: prints the key's text without a newline. The table: a key, and formats for printf.
 words_in() {
     words_language=$1 words_key=$2
     shift 2
     case $words_key in
     # every script
     no-lab) en="there is no lab '%s'; there are: %s" zh='没有实验 %s；现有：%s' ;;
-    # build.sh's work, which takes seconds
+    # build.sh's progress, for work of seconds
     building-reference) en='lab %s: building the reference' zh='实验 %s：编译参考实现' ;;
     building-planted) en='lab %s: building the programs with planted bugs' zh='实验 %s：编译植入错误的程序' ;;
     building-yours) en='lab %s: building your code' zh='实验 %s：编译你的代码' ;;
@@ -56,7 +57,7 @@ words_in() {
     reference-runs) en='Not all of it is written yet: what runs is the reference.' zh='代码还没有写全：下面运行的是参考实现。' ;;
     run-failed) en='this run failed' zh='这次运行失败了' ;;
     status-comment) en='exit status' zh='退出码' ;;
-    # the columns of 18 and 22 places, as they look: a Chinese character takes two
+    # columns of 18 and 22 characters on the screen: a Chinese character takes two
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
     # report.sh
     answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;

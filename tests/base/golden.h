@@ -5,13 +5,13 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* Parses tests/golden/NAME; fails the test if that cannot be done. cJSON_Delete() it. */
+/* Parses tests/golden/NAME; fails the test if it cannot. cJSON_Delete() it. */
 cJSON *golden_json(const char *name);
 
-/* The number of an object's field, which must be there. */
+/* The number in an object's field, which must exist. */
 int64_t golden_integer(const cJSON *object, const char *field);
 
-/* Asserts that an array of the file holds exactly these numbers. */
+/* Asserts that an array of the file contains exactly these numbers. */
 void golden_expect_integers(const cJSON *array, const int64_t *values, int64_t count);
 
 #endif

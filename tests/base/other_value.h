@@ -4,7 +4,7 @@
 
 #include "common/base/option.h"
 
-/* Gives the row's option another value, which need not be a valid one. */
+/* Sets the row's option to another value, which need not be valid. */
 void give_other_value(const ls_option *row);
 
 #endif

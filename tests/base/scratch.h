@@ -6,27 +6,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Makes the folder; from here on this thread's errors are kept for scratch_expect_error instead of printed. */
+/* Creates the folder; from here on, this thread's errors are kept for scratch_expect_error instead of printed. */
 int scratch_setup(void **state);
 
-/* Removes the folder with all that is in it. Fails the test if it left an error that it did not expect. */
+/* Removes the folder and its contents. Fails the test if it caused an error that it did not expect. */
 int scratch_teardown(void **state);
 
 const char *scratch_folder(void);
 
-/* FOLDER/name; valid until the fourth next call. */
+/* FOLDER/name; valid until the fourth call after this one. */
 const char *scratch_path(const char *name);
 
 /* Writes a file into the folder, replacing an older one. */
 void scratch_write(const char *name, const void *data, size_t nbytes);
 
-/* Reads a file of any place whole, with a zero behind its end; free() it. */
+/* Reads a whole file, anywhere, and appends a zero byte; free() it. */
 void *scratch_read(const char *path, size_t *nbytes);
 
 /* The text of FOLDER/name; free() it. */
 char *scratch_read_text(const char *name);
 
-/* Files in the folder, hidden ones too. */
+/* The number of files in the folder, hidden ones included. */
 int scratch_file_count(void);
 
 /* Asserts that an error was reported since the last call, in one line that contains each of the texts (NULL: any). */

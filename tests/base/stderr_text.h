@@ -1,11 +1,11 @@
-/* What is written to stderr meanwhile, by any thread. */
+/* Captures the text that any thread writes to stderr. */
 #ifndef TESTS_BASE_STDERR_TEXT_H
 #define TESTS_BASE_STDERR_TEXT_H
 
-/* From here on stderr goes to a file; asserts. */
+/* Redirects stderr to a file; asserts. */
 void stderr_begin(void);
 
-/* Back to the real one; what was written since, valid until the next call. */
+/* Restores stderr. Returns the text written since stderr_begin, valid until the next call. */
 const char *stderr_end(void);
 
 #endif

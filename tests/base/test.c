@@ -18,7 +18,7 @@ void add_test(const char *name, CMUnitTestFunction test, CMFixtureFunction setup
 }
 
 int run_added_tests(void) {
-    struct CMUnitTest tests[count]; /* cmocka asks its size */
+    struct CMUnitTest tests[count]; /* cmocka takes its size */
     memcpy(tests, added, sizeof tests);
     return cmocka_run_group_tests_name(program_invocation_short_name, tests, NULL, NULL);
 }

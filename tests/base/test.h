@@ -1,11 +1,11 @@
-/* What a test program is made of: tests, each of which a program runs once, in the order of its file.
+/* The tests of a test program. The program runs each once, in the order of its file.
  *
  *     TEST(sums_are_exact) { assert_int_equal(1 + 1, 2); }
  *     TEST_IN(scratch, a_file_is_read) { ... }            between scratch_setup and scratch_teardown
- *     TEST_WITH(open_step, close_step, it_trains) { ... } between open_step and close_step, of which either may be NULL
+ *     TEST_WITH(open_step, close_step, it_trains) { ... } between open_step and close_step; either may be NULL
  *
- * main is here, too. A program that has more to do has a main of its own, which calls run_added_tests; one that runs its tests
- * more than once or under other names lists them for cmocka, and defines each by TEST_CASE. */
+ * main is defined here, too. A program that needs its own main calls run_added_tests from it; a program that runs its
+ * tests more than once or under other names lists them for cmocka, and defines each with TEST_CASE. */
 #ifndef TESTS_BASE_TEST_H
 #define TESTS_BASE_TEST_H
 
@@ -27,10 +27,10 @@
 #define TEST_IN(fixture, name) TEST_WITH(fixture##_setup, fixture##_teardown, name)
 #define TEST(name) TEST_WITH(NULL, NULL, name)
 
-/* Adds a test to those that run_added_tests will run. Before main. */
+/* Adds a test for run_added_tests to run. Call before main. */
 void add_test(const char *name, CMUnitTestFunction test, CMFixtureFunction setup, CMFixtureFunction teardown);
 
-/* Runs them. Returns how many failed: main's exit status. */
+/* Runs the added tests. Returns how many failed: main's exit status. */
 int run_added_tests(void);
 
 #endif

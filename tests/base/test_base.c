@@ -1,4 +1,4 @@
-/* Flags, half-precision conversions, statuses and the hash. */
+/* Flags, half-precision conversions, statuses and hash functions. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -53,16 +53,16 @@ TEST(waiting_ends_at_the_deadline) {
     assert_false(ls_flag_await(&flag, is_true, &there, patience, 30e3));
     assert_true(ls_now_us() - start_us >= 29e3);
     there = true;
-    assert_true(ls_flag_await(&flag, is_true, &there, patience, 0)); /* it is there: the limit does not matter */
+    assert_true(ls_flag_await(&flag, is_true, &there, patience, 0)); /* already reached: the limit does not matter */
     assert_int_equal(flag.sleepers, 0);
 }
 
-/* Two sides that answer each other: each writes plain memory, raises its flag and waits for the other's. */
+/* Two threads that alternate: each writes non-atomic memory, raises its flag and waits for the other's. */
 struct ping_pong {
     ls_flag ping, pong;
     double spin_us;
     uint32_t start, rounds;
-    uint32_t ball; /* guarded by whose turn it is */
+    uint32_t ball; /* accessed only by the thread whose turn it is */
     bool lost;
 };
 
@@ -84,7 +84,7 @@ static void *answer(void *argument) {
     return NULL;
 }
 
-/* Across the wrap-around, asleep and spinning. */
+/* Across the wrap-around of the counter, with sleeping and with spinning waits. */
 TEST(threads_answer_each_other) {
     for (int spins = 0; spins < 2; spins++) {
         struct ping_pong p = {.spin_us = spins ? 50 : 0, .start = UINT32_MAX - 200, .rounds = 1000};
@@ -118,11 +118,11 @@ TEST(processes_answer_each_other) {
     munmap(p, sizeof *p);
 }
 
-/* --- a bell: the condition lies elsewhere ------------------------------------------------------------------------- */
+/* --- a bell: the condition is outside the flag -------------------------------------------------------------------- */
 
 enum { SIDES = 3, MEETINGS = 600 };
 
-/* Each side writes its own number and looks at all; the last one wakes the others. */
+/* Each thread writes its own number and reads all; the last one wakes the others. */
 struct meeting {
     ls_flag bell;
     ls_patience patience;
@@ -149,7 +149,8 @@ static void *meet_often(void *argument) {
     int self = atomic_fetch_add(&meeting->next_side, 1);
     for (int step = 1; step <= MEETINGS && !meeting->lost; step++) {
         struct step_of_meeting at = {meeting, step};
-        if (step % 2 == 1) meeting->plain[self] = step; /* read by the others before they come to the next, even one */
+        if (step % 2 == 1)
+            meeting->plain[self] = step; /* read by the others before they reach the next step, an even one */
         atomic_store(&meeting->come[self], step);
         if (all_have_come(&at)) {
             ls_flag_ring(&meeting->bell);
@@ -163,7 +164,7 @@ static void *meet_often(void *argument) {
     return NULL;
 }
 
-/* A wake-up that got lost would cost a slice of a sleep; many of them the deadline. */
+/* A lost wake-up delays a thread by one interval of its sleep; many of them exceed the deadline. */
 TEST(a_bell_wakes_all_sleepers) {
     const ls_patience patiences[] = {{0}, {.yield_us = 100}, {.spin_us = 50}};
     for (int p = 0; p < 3; p++) {
@@ -176,7 +177,7 @@ TEST(a_bell_wakes_all_sleepers) {
     }
 }
 
-/* --- a crowd: every raise counts, everybody wakes ------------------------------------------------------------------ */
+/* --- many threads: every raise counts, all waiters wake ----------------------------------------------------------- */
 
 enum { CROWD = 4, RAISES = 500 };
 
@@ -230,19 +231,19 @@ TEST(known_fp16_values) {
         assert_true(signbit(ls_fp16_to_float(exact[i].bits)) == signbit(exact[i].value));
     }
     static const struct conversion rounded[] = {
-        {1.0f + 0x1p-11f, 0x3c00},     /* half way: to the even neighbour below */
-        {1.0f + 0x1.8p-10f, 0x3c02},   /* half way: to the even neighbour above */
+        {1.0f + 0x1p-11f, 0x3c00},     /* a tie: to the even neighbour below */
+        {1.0f + 0x1.8p-10f, 0x3c02},   /* a tie: to the even neighbour above */
         {1.0f + 0x1.002p-11f, 0x3c01}, /* just more than half */
-        {2047.5f, 0x6800},             /* into the next power of two */
-        {65519.996f, 0x7bff},          /* the last that does not overflow */
+        {2047.5f, 0x6800},             /* rounds up to the next power of two */
+        {65519.996f, 0x7bff},          /* the largest that does not overflow */
         {65520.0f, 0x7c00},
         {-65520.0f, 0xfc00},
         {1e30f, 0x7c00},
-        {0x1p-25f, 0x0000}, /* half of the least: to even, zero */
+        {0x1p-25f, 0x0000}, /* half of the smallest subnormal: to even, zero */
         {0x1.002p-25f, 0x0001},
         {0x1.8p-24f, 0x0002},
         {0x1.4p-23f, 0x0002},
-        {0x1.ffcp-15f, 0x0400}, /* a subnormal rounds up to the least normal */
+        {0x1.ffcp-15f, 0x0400}, /* a subnormal rounds up to the smallest normal */
         {1e-30f, 0x0000},
         {-1e-30f, 0x8000},
     };
@@ -256,17 +257,17 @@ TEST(known_bf16_values) {
     static const struct conversion pairs[] = {
         {0.0f, 0x0000},           {-0.0f, 0x8000},           {1.0f, 0x3f80},
         {-2.0f, 0xc000},          {INFINITY, 0x7f80},        {-INFINITY, 0xff80},
-        {0x1p-133f, 0x0001},      {0x1.fep127f, 0x7f7f},     {1 + 0x1p-8f, 0x3f80}, /* half way: to even, below */
-        {1 + 0x1.8p-7f, 0x3f82},                                                    /* half way: to even, above */
+        {0x1p-133f, 0x0001},      {0x1.fep127f, 0x7f7f},     {1 + 0x1p-8f, 0x3f80}, /* a tie: to even, below */
+        {1 + 0x1.8p-7f, 0x3f82},                                                    /* a tie: to even, above */
         {1 + 0x1.02p-8f, 0x3f81}, {0x1.fffffep127f, 0x7f80},                        /* the largest float overflows */
-        {0x1p-134f, 0x0000},                                                        /* half of the least subnormal */
+        {0x1p-134f, 0x0000},                                                        /* half of the smallest subnormal */
         {0x1.8p-133f, 0x0002},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         assert_int_equal(ls_bf16_from_float(pairs[i].value), pairs[i].bits);
         if (i < 8) assert_true(ls_bf16_to_float(pairs[i].bits) == pairs[i].value);
     }
-    uint32_t quiet_only_below = 0x7f800001; /* a NaN whose upper half alone would be infinity */
+    uint32_t quiet_only_below = 0x7f800001; /* a NaN whose upper 16 bits alone would be infinity */
     float nan_value;
     memcpy(&nan_value, &quiet_only_below, sizeof nan_value);
     assert_true(isnan(ls_bf16_to_float(ls_bf16_from_float(nan_value))));

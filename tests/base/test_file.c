@@ -86,7 +86,7 @@ TEST_IN(scratch, places_that_cannot_be_written) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-/* Exit status of a child that runs `act`, which cannot harm this process's limits and rights. */
+/* Exit status of a child process that runs `act`, so that the limits and rights of this process stay unchanged. */
 static int status_of_child(int (*act)(void)) {
     pid_t child = fork();
     assert_true(child >= 0);
@@ -116,7 +116,7 @@ TEST_IN(scratch, an_unwritable_folder_keeps_the_old_file) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-/* A limit on the size of files is as good as a full disk: write fails in the middle. */
+/* A limit on file sizes stands for a full disk: write fails in the middle. */
 static int write_beyond_the_limit(void) {
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
@@ -133,7 +133,7 @@ static int write_beyond_the_limit(void) {
         scratch_expect_error(scratch_path("a"), "File too large");
         if (commits) ls_log_capture(more, sizeof more);
         ls_file_writer_put(writer, bytes, sizeof bytes);
-        if (more[0] != '\0') return 6; /* it has been said */
+        if (more[0] != '\0') return 6; /* the error was reported */
         if (commits && ls_file_writer_commit(writer) != LS_ERR_IO) return 5;
         if (!commits) ls_file_writer_abort(writer);
     }
@@ -167,14 +167,14 @@ TEST_IN(scratch, a_killed_writer_leaves_nothing) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-/* Killed in the instant before its rename, a writer leaves a name; the next one takes it away. */
+/* A writer that is killed just before its rename leaves a temporary file; the next writer removes it. */
 TEST_IN(scratch, what_a_killed_writer_left_goes) {
     scratch_write("a", "old", 3);
     scratch_write(".a.tmp", "half of", 7);
     assert_int_equal(write_text(scratch_path("a"), "new"), LS_OK);
     expect_content(scratch_path("a"), "new");
     assert_int_equal(scratch_file_count(), 1);
-    scratch_write(".b.tmp", "another's", 9); /* it is none of theirs */
+    scratch_write(".b.tmp", "another's", 9); /* not a temporary file of either writer */
     assert_int_equal(write_text(scratch_path("a"), "newer"), LS_OK);
     assert_int_equal(scratch_file_count(), 2);
 }
@@ -188,7 +188,7 @@ static int write_often(const char *text) {
 
 static int write_many_as(void) { return write_often("as"); }
 
-/* Writers of one path meet at its temporary name, again and again: none fails, each file is whole, nothing stays. */
+/* Writers of one path share a temporary name, repeatedly: none fails, each file is complete, none is left behind. */
 TEST_IN(scratch, writers_of_one_path_do_not_harm_each_other) {
     fflush(NULL);
     pid_t other = fork();
@@ -221,24 +221,24 @@ TEST_IN(scratch, a_file_is_read_whole_or_not_at_all) {
     scratch_write("file", "ab\0cd", 5);
     assert_int_equal(ls_file_read(scratch_path("file"), 5, &text, &nbytes), LS_OK);
     assert_int_equal(nbytes, 5);
-    assert_memory_equal(text, "ab\0cd", 6); /* a zero byte behind it */
+    assert_memory_equal(text, "ab\0cd", 6); /* a zero byte after it */
     free(text);
-    expect_not_read(scratch_path("file"), 4, LS_ERR_INVALID, "larger than 4 bytes");
+    expect_not_read(scratch_path("file"), 4, LS_ERR_INVALID, "larger than the limit of 4 bytes");
     scratch_write("empty", "", 0);
     assert_int_equal(ls_file_read(scratch_path("empty"), 0, &text, &nbytes), LS_OK);
     assert_true(nbytes == 0 && text[0] == '\0');
     free(text);
-    assert_int_equal(ls_file_read("/proc/self/status", 1 << 20, &text, &nbytes), LS_OK); /* says that it has 0 bytes */
+    assert_int_equal(ls_file_read("/proc/self/status", 1 << 20, &text, &nbytes), LS_OK); /* reports a size of 0 bytes */
     assert_true(nbytes > 0 && strlen(text) == nbytes);
     free(text);
-    expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than 10 bytes");
+    expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than the limit of 10 bytes");
 }
 
 TEST_IN(scratch, what_is_no_file_is_not_waited_for) {
     expect_not_read(scratch_path("absent"), 10, LS_ERR_IO, "No such file");
     expect_not_read(scratch_folder(), 10, LS_ERR_IO, "not a regular file");
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    alarm(20); /* rather die than wait for a writer */
+    alarm(20); /* kills this process if the read waits for a writer */
     expect_not_read(scratch_path("pipe"), 10, LS_ERR_IO, "not a regular file");
     alarm(0);
 }

@@ -1,6 +1,6 @@
-/* A folder that goes while a file is written into it: whatever the moment, the writer says one and the same line, or
- * the file is whole where the folder now is. This program answers the system calls between which the folder goes (its
- * functions stand before those of the C library), so that each moment is met for certain. */
+/* A folder is removed or moved while a file is written into it. At any moment the writer reports the same line, or the
+ * file is complete in the folder's new place. This program defines the system calls between which that happens (its
+ * functions take precedence over those of the C library), so each moment is tested deterministically. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define GONE "cannot write %s: No such file or directory; its folder must exist and be writable"
 
-/* Each is the moment before a step. */
+/* The moments: before each of these steps. */
 enum moment { AT_OPEN, AT_PUT, AT_SYNC, AT_NAMING, AT_REPLACING, AT_FOLDERS_SYNC, NEVER };
 
 static enum moment moment = NEVER;
@@ -56,7 +56,7 @@ int rename(const char *from, const char *to) { return renameat(AT_FDCWD, from, A
 
 /* --- the folder -------------------------------------------------------------------------------------------------- */
 
-/* With all that is in it, as rm -r does. */
+/* Removes the folder with its contents, as rm -r does. */
 static void is_removed(void) {
     unlink(scratch_path("folder/a"));
     unlink(scratch_path("folder/.a.tmp"));
@@ -104,13 +104,15 @@ TEST_IN(scratch, a_folder_that_is_removed_is_told_in_one_line) {
         expect_the_line();
         assert_int_equal(scratch_file_count(), 0);
     }
-    /* Behind the last step that it could fail at: as if it had gone a moment later. The next write says the line. */
+    /* After the last step that could fail: as if the folder had been removed after the write. The next write reports
+     * the line. */
     assert_int_equal(write_while_it_goes(AT_FOLDERS_SYNC, is_removed), LS_OK);
     assert_int_equal(write_new(), LS_ERR_IO);
     expect_the_line();
 }
 
-/* What was begun ends where the folder now is, whole, with nothing beside it; the next write says the line. */
+/* The file that was begun is completed in the folder's new place, without other files; the next write reports the
+ * line. */
 TEST_IN(scratch, a_folder_that_is_moved_gets_the_file) {
     for (enum moment when = AT_OPEN; when <= AT_FOLDERS_SYNC; when++) {
         ls_status status = write_while_it_goes(when, is_moved);
@@ -121,11 +123,11 @@ TEST_IN(scratch, a_folder_that_is_moved_gets_the_file) {
         assert_string_equal(content, when == AT_OPEN ? "old" : "new");
         free(content);
         assert_int_equal(unlink(scratch_path("moved/a")), 0);
-        assert_int_equal(rmdir(scratch_path("moved")), 0); /* there was nothing else in it */
+        assert_int_equal(rmdir(scratch_path("moved")), 0); /* the folder contained nothing else */
     }
 }
 
-/* Another folder takes its name: the file goes where it was begun. */
+/* Another folder takes the name: the file is completed in the folder where it was begun. */
 static void is_exchanged(void) {
     is_moved();
     assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);

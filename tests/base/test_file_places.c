@@ -1,5 +1,5 @@
-/* Where files are put: what the end of a long run could not do is said at its begin, and a link, a mode and an owner
- * stay what they were. */
+/* Where files are written: an error that would occur at the end of a long run is reported at its start, and links,
+ * modes and owners are kept. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
@@ -61,7 +61,7 @@ TEST_IN(scratch, names_that_no_file_can_have) {
     assert_int_equal(symlink(link, scratch_path("link")), 0);
     expect_refused(scratch_path("link"), "File name too long");
     assert_int_equal(unlink(scratch_path("link")), 0);
-    name[NAME_MAX] = '\0'; /* the longest that a file can have */
+    name[NAME_MAX] = '\0'; /* the longest name that a file can have */
     expect_new(scratch_path(name));
     assert_int_equal(ls_file_check(scratch_path(name)), LS_OK);
     assert_int_equal(scratch_file_count(), 1);
@@ -78,7 +78,7 @@ TEST_IN(scratch, links_that_lead_nowhere) {
     expect_refused(scratch_path("d"), "not a regular file");
 }
 
-/* Exit status of a child that is another user, who would otherwise stay in this process. */
+/* Exit status of a child process that changes its user, which this process could not undo. */
 static int as_a_stranger(void (*act)(void)) {
     fflush(NULL);
     pid_t child = fork();
@@ -95,9 +95,9 @@ static int as_a_stranger(void (*act)(void)) {
 }
 
 static void replace_anothers(void) {
-    expect_refused(scratch_path("theirs"), "its folder does not let this user replace it");
+    expect_refused(scratch_path("theirs"), "this user may not replace files in its folder");
     expect_new(scratch_path("own"));
-    expect_new(scratch_path("own")); /* which may be replaced */
+    expect_new(scratch_path("own")); /* may be replaced */
 }
 
 static void skip_unless_root(void) {
@@ -106,7 +106,7 @@ static void skip_unless_root(void) {
     skip();
 }
 
-/* In a sticky folder such as /tmp everybody may make files, but replace their own alone. */
+/* In a sticky folder such as /tmp any user may create files, but replace only their own. */
 TEST_IN(scratch, anothers_file_in_a_sticky_folder) {
     skip_unless_root();
     scratch_write("theirs", "old", 3);
@@ -136,7 +136,7 @@ TEST_IN(scratch, a_link_stays_and_its_file_is_replaced) {
     char *content = scratch_read_text("far/file");
     assert_string_equal(content, "new");
     free(content);
-    assert_int_equal(unlink(scratch_path("far/file")), 0); /* a link to what is not there yet */
+    assert_int_equal(unlink(scratch_path("far/file")), 0); /* a link to a file that does not exist yet */
     expect_new(scratch_path("near"));
     assert_int_equal(type_of(scratch_path("near")), S_IFLNK);
     assert_int_equal(type_of(scratch_path("far/file")), S_IFREG);
@@ -156,7 +156,7 @@ TEST_IN(scratch, mode_and_owner_stay) {
         if (geteuid() == 0) assert_true(info.st_uid == STRANGER && info.st_gid == STRANGER);
         assert_int_equal(unlink(scratch_path("file")), 0);
     }
-    expect_new(scratch_path("file")); /* a new one's mode is the mask's to say */
+    expect_new(scratch_path("file")); /* the umask decides the mode of a new file */
     umask(mask);
     assert_int_equal(stat(scratch_path("file"), &info), 0);
     assert_int_equal(info.st_mode & 07777, 0640);
@@ -177,7 +177,7 @@ static void write_too_much(void) {
     ls_file_writer_abort(writer);
 }
 
-/* The signal would kill the process without a word. */
+/* Without a handler the signal would kill the process without a message. */
 TEST_IN(scratch, a_limit_on_sizes_is_named) {
     fflush(NULL);
     pid_t child = fork();

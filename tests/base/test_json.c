@@ -1,4 +1,4 @@
-/* json: what is read, and that everything else is refused with the line on which it stands. */
+/* json: which texts are read, and that all others are refused with their line number. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ TEST(test_members_are_read) {
     ls_json_close(NULL);
 }
 
-/* Infinity, and whole numbers that doubles cannot tell from their neighbours, whatever the limits. */
+/* Infinity, and integers that doubles cannot distinguish from their neighbours, whatever the limits. */
 TEST(test_limits_of_doubles) {
     static const char *const texts[] = {"{\"a\": 9007199254740992}", "{\"a\": -9007199254740993}", "{\"a\": 1e999}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -75,7 +75,7 @@ TEST(test_limits_of_doubles) {
     ls_json_close(json);
 }
 
-/* A reader of one member, with what it is expected to find. */
+/* A reader of one member, and its expected result. */
 enum reader { NUMBER, WHOLE, TEXT, BOOL, OBJECT, ARRAY };
 
 static void read_member(ls_json *json, enum reader reader, const char *name) {
@@ -104,17 +104,17 @@ TEST(test_wrong_members_are_refused_with_their_line) {
         const char *name, *expected;
     } cases[] = {
         {NUMBER, "absent", "f.json:1: absent is missing"},
-        {NUMBER, "n", "f.json:2: n must lie between 1 and 10; it is 0"},
-        {NUMBER, "high", "f.json:3: high must lie between 1 and 10; it is 10.5"},
+        {NUMBER, "n", "f.json:2: n must lie between 1 and 10; found 0"},
+        {NUMBER, "high", "f.json:3: high must lie between 1 and 10; found 10.5"},
         {NUMBER, "text", "f.json:2: text must be a number"},
         {NUMBER, "infinite", "f.json:9: infinite must lie between"},
-        {NUMBER, "huge", "f.json:9: huge must lie between 1 and 10; it is 1e+300"},
-        {WHOLE, "half", "f.json:3: half must be a whole number; it is 2.5"},
-        {WHOLE, "n", "f.json:2: n must lie between 1 and 10; it is 0"},
-        {WHOLE, "huge", "f.json:9: huge must lie between 1 and 10; it is 1e+300"},
+        {NUMBER, "huge", "f.json:9: huge must lie between 1 and 10; found 1e+300"},
+        {WHOLE, "half", "f.json:3: half must be a whole number; found 2.5"},
+        {WHOLE, "n", "f.json:2: n must lie between 1 and 10; found 0"},
+        {WHOLE, "huge", "f.json:9: huge must lie between 1 and 10; found 1e+300"},
         {WHOLE, "infinite", "f.json:9: infinite must lie between"},
         {WHOLE, "beyond", "f.json:10: beyond must lie between"},
-        {TEXT, "n", "f.json:2: n must be a text"},
+        {TEXT, "n", "f.json:2: n must be a string"},
         {BOOL, "n", "f.json:2: n must be true or false"},
         {OBJECT, "array", "f.json:6: array must be an object"},
         {ARRAY, "object", "f.json:4: object must be an array"},
@@ -154,32 +154,32 @@ TEST(test_unknown_members_are_refused) {
     ls_log_sink sink = ls_log_capture(message, sizeof message);
     ls_json_only(json, ls_json_root(json), names);
     assert_true(ls_json_failed(json));
-    assert_non_null(strstr(message, "f.json:4: aa is not known here"));
+    assert_non_null(strstr(message, "f.json:4: aa is not a known key"));
     ls_json_close(json);
     json = parse("{\"b\": [1,\n2],\n\"a\": 3}");
     ls_json_only(json, ls_json_root(json), names);
     assert_false(ls_json_failed(json));
     ls_json_number(json, cJSON_GetArrayItem(ls_json_array(json, ls_json_root(json), "b"), 1), "x", 0, 1);
     ls_log_restore(sink);
-    assert_non_null(strstr(message, "f.json:2: an object, { ... }, was expected"));
+    assert_non_null(strstr(message, "f.json:2: expected an object, { ... }"));
     ls_json_close(json);
 }
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
 TEST(test_what_is_no_json_is_refused_with_its_line) {
-    assert_refused("", "f.json: there is nothing in it");
-    assert_refused(" \n ", "f.json: there is nothing in it");
-    assert_refused("[1]", "f.json:1: an object, { ... }, was expected");
-    assert_refused("\n\n7", "f.json:3: an object, { ... }, was expected");
-    assert_refused("{\n\"a\": 1,\n}", "f.json:3: this is not JSON");
-    assert_refused("{\n\"a\" 1}", "f.json:2: this is not JSON");
-    assert_refused("{\n\n\"a\": nan}", "f.json:3: this is not JSON");
-    assert_refused("{\"a\": 1}\n{}", "f.json:2: this is not JSON");
-    assert_refused("{\"a\":\n\"b", "f.json:2: this is not JSON");
-    assert_refused("{\"a\":\n[1, 2}", "f.json:2: this is not JSON");
-    assert_refused("{\"a\": 1,\n\"b\": 2,\n\"a\": 3}", "f.json:3: a is there twice");
-    assert_refused("{\"x\": [{},\n{\"y\": {\"a\": 1,\n\"a\": 1}}]}", "f.json:3: a is there twice");
+    assert_refused("", "f.json is empty; expected JSON");
+    assert_refused(" \n ", "f.json is empty; expected JSON");
+    assert_refused("[1]", "f.json:1: expected an object, { ... }");
+    assert_refused("\n\n7", "f.json:3: expected an object, { ... }");
+    assert_refused("{\n\"a\": 1,\n}", "f.json:3: cannot parse JSON");
+    assert_refused("{\n\"a\" 1}", "f.json:2: cannot parse JSON");
+    assert_refused("{\n\n\"a\": nan}", "f.json:3: cannot parse JSON");
+    assert_refused("{\"a\": 1}\n{}", "f.json:2: cannot parse JSON");
+    assert_refused("{\"a\":\n\"b", "f.json:2: cannot parse JSON");
+    assert_refused("{\"a\":\n[1, 2}", "f.json:2: cannot parse JSON");
+    assert_refused("{\"a\": 1,\n\"b\": 2,\n\"a\": 3}", "f.json:3: a occurs twice");
+    assert_refused("{\"x\": [{},\n{\"y\": {\"a\": 1,\n\"a\": 1}}]}", "f.json:3: a occurs twice");
     assert_refused("{\"a\": \"x\ny\"}", "f.json:1: a control character in a string");
     assert_refused("{\n\"a\": \"x\\u0000y\"}", "f.json:2: a zero character in a string");
     assert_refused("{\n\"a\": \x01 1}", "f.json:2: a control character");
@@ -204,7 +204,7 @@ TEST(test_many_members_may_not_repeat_either) {
     assert_true(ls_json_number(json, ls_json_root(json), "m99", 0, 99) == 99);
     ls_json_close(json);
     snprintf(text + length, sizeof text - length, "\"m37\": 0}");
-    assert_refused(text, ": m37 is there twice");
+    assert_refused(text, ": m37 occurs twice");
 }
 
 /* The root is the first level. */

@@ -1,4 +1,4 @@
-/* named_files: which paths name one file, whatever their spelling, and which do not. */
+/* named_files: which paths name the same file, however they are spelled, and which do not. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

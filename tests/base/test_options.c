@@ -1,4 +1,4 @@
-/* options: what is accepted, what is refused and with which line, and the --help page. */
+/* options: which are accepted, which are refused and with which message, and the --help page. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static void fill(ls_option *options, struct settings *s) {
     memcpy(options, rows, sizeof rows);
 }
 
-/* Parses "prog WORDS" into *s, which starts as the defaults; message gets the error line. */
+/* Parses "prog WORDS" into *s, which starts as the defaults; the error line is stored in message. */
 static ls_status parse(struct settings *s, const char *operands, char *words[], ls_parsed *parsed, char message[512]) {
     char *argv[16] = {"prog"};
     int argc = 1;
@@ -164,7 +164,7 @@ TEST(test_lists) {
     char message[512];
     strcat(many, ",1");
     assert_int_equal(parse(&s, NULL, WORDS("--device-ids", many), &parsed, message), LS_ERR_USAGE);
-    assert_string_equal(message, "option --device-ids: more than 64 numbers");
+    assert_string_equal(message, "option --device-ids: too many numbers; expected at most 64");
 }
 
 struct refusal {
@@ -207,8 +207,8 @@ TEST(test_names_are_refused) {
         {{"epochs=3"}, "'epochs=3' is not an option; did you mean --epochs?"},
         {{"--optimizer", "Adam"},
          "option --optimizer: 'Adam' is unknown, choose sgd, adam or adamw; did you mean adam?"},
-        {{"--device_=1"}, "option --device_ may mean --device-memory, --device-ids"},
-        {{"--device=1"}, "option --device may mean --device-memory, --device-ids"},
+        {{"--device_=1"}, "option --device_ is ambiguous: --device-memory, --device-ids"},
+        {{"--device=1"}, "option --device is ambiguous: --device-memory, --device-ids"},
         {{"--epochs"}, "option --epochs needs a value"},
         {{"--quiet=yes"}, "option --quiet takes no value"},
         {{"--no-shuffle=1"}, "option --no-shuffle takes no value"},
@@ -227,39 +227,41 @@ TEST(test_values_are_refused) {
         {{"--epochs="}, "option --epochs: '' is not a whole number"},
         {{"--epochs= 5"}, "option --epochs: ' 5' is not a whole number"},
         {{"--epochs=5x"}, "option --epochs: '5x' is not a whole number"},
-        {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, and nothing for terminals */
+        {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, without control characters */
         {{"--epochs=1.5"}, "option --epochs: '1.5' is not a whole number"},
-        {{"--epochs=0"}, "option --epochs: 0 is out of range, it must be 1 to 100"},
-        {{"--epochs=101"}, "option --epochs: 101 is out of range, it must be 1 to 100"},
-        {{"--epochs=4294967297"}, "option --epochs: 4294967297 is out of range, it must be -2147483648 to 2147483647"},
-        {{"--seed=-1"}, "option --seed: -1 is out of range, it must be at least 0"},
+        {{"--epochs=0"}, "option --epochs: 0 is out of range; expected 1 to 100"},
+        {{"--epochs=101"}, "option --epochs: 101 is out of range; expected 1 to 100"},
+        {{"--epochs=4294967297"}, "option --epochs: 4294967297 is out of range; expected -2147483648 to 2147483647"},
+        {{"--seed=-1"}, "option --seed: -1 is out of range; expected at least 0"},
         {{"--seed=9223372036854775808"},
-         "option --seed: 9223372036854775808 is out of range, it must be -9223372036854775808 to 9223372036854775807"},
+         "option --seed: 9223372036854775808 is out of range; expected -9223372036854775808 to 9223372036854775807"},
         {{"--lr", "fast"}, "option --lr: 'fast' is not a number"},
         {{"--lr", "1e-3,"}, "option --lr: '1e-3,' is not a number"},
         {{"--lr", "nan"}, "option --lr: 'nan' is not a number"},
-        {{"--lr", "-nan"}, "option --lr: -nan is out of range"},
-        {{"--lr", "1e999"}, "option --lr: 1e999 is out of range"},
-        {{"--lr", "0"}, "option --lr: 0 is out of range, it must be more than 0"},
+        {{"--lr", "-nan"}, "option --lr: -nan is out of range; expected a finite number"},
+        {{"--lr", "1e999"}, "option --lr: 1e999 is out of range; expected a finite number"},
+        {{"--lr", "0"}, "option --lr: 0 is out of range; expected more than 0"},
         {{"--device-memory", "12Q"},
-         "option --device-memory: '12Q' is not a size; give a whole number of bytes, or one with K, M or G"},
+         "option --device-memory: '12Q' is not a size; give a whole number of bytes, or a number with K, M or G"},
         {{"--device-memory", "1GB"},
-         "option --device-memory: '1GB' is not a size; give a whole number of bytes, or one with K, M or G"},
+         "option --device-memory: '1GB' is not a size; give a whole number of bytes, or a number with K, M or G"},
         {{"--device-memory", "-1"},
-         "option --device-memory: '-1' is not a size; give a whole number of bytes, or one with K, M or G"},
-        {{"--device-memory", "18014398509481984K"}, "option --device-memory: 18014398509481984K is out of range"},
-        {{"--device-memory", "99999999999999999999"}, "option --device-memory: 99999999999999999999 is out of range"},
+         "option --device-memory: '-1' is not a size; give a whole number of bytes, or a number with K, M or G"},
+        {{"--device-memory", "18014398509481984K"},
+         "option --device-memory: 18014398509481984K is out of range; expected at most 18446744073709551615 bytes"},
+        {{"--device-memory", "99999999999999999999"},
+         "option --device-memory: 99999999999999999999 is out of range; expected at most 18446744073709551615 bytes"},
         {{"--optimizer", "lamb"}, "option --optimizer: 'lamb' is unknown, choose sgd, adam or adamw"},
-        {{"--file", ""}, "option --file: its value is empty"},
+        {{"--file", ""}, "option --file: expected a value, found an empty one"},
         {{"--device-ids", "0,,1"}, "option --device-ids: '0,,1' is not a list of whole numbers such as 0,1,2"},
         {{"--device-ids", "0,"}, "option --device-ids: '0,' is not a list of whole numbers such as 0,1,2"},
         {{"--device-ids", "0,b"}, "option --device-ids: 'b' is not a whole number"},
-        {{"--device-ids", "0,-1"}, "option --device-ids: -1 is out of range, it must be at least 0"},
+        {{"--device-ids", "0,-1"}, "option --device-ids: -1 is out of range; expected at least 0"},
     };
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
-/* --- letters, and the environment --------------------------------------------------------------------------------------- */
+/* --- single-letter options, and the environment ------------------------------------------------------------------- */
 
 struct lettered {
     int count;
@@ -300,13 +302,13 @@ TEST(test_letters) {
     assert_int_equal(s.count, 4);
     assert_true(s.module);
     assert_string_equal(s.text, "3");
-    assert_int_equal(first, 5); /* what follows is the program's own */
+    assert_int_equal(first, 5); /* the rest belongs to the program */
     assert_int_equal(parse_lettered(&s, WORDS("-mn7"), &first, message), LS_OK);
     assert_int_equal(s.count, 7);
     assert_int_equal(parse_lettered(&s, WORDS("-n"), &first, message), LS_ERR_USAGE);
     assert_string_equal(message, "option --nproc-per-node needs a value");
     assert_int_equal(parse_lettered(&s, WORDS("-n", "0"), &first, message), LS_ERR_USAGE);
-    assert_string_equal(message, "option --nproc-per-node: 0 is out of range, it must be 1 to 9");
+    assert_string_equal(message, "option --nproc-per-node: 0 is out of range; expected 1 to 9");
     assert_int_equal(parse_lettered(&s, WORDS("-x"), &first, message), LS_ERR_USAGE);
     assert_string_equal(message, "unknown option -x; --help lists the options");
 }
@@ -325,16 +327,15 @@ TEST(test_variables_are_defaults) {
     assert_false(s.module);
     assert_null(s.text);
     assert_int_equal(parse_lettered(&s, WORDS("--nproc_per_node=2"), &first, message), LS_OK);
-    assert_int_equal(s.count, 2); /* the command line counts more */
+    assert_int_equal(s.count, 2); /* the command line takes precedence */
     setenv("TRY_STANDALONE", "yes", 1);
     assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_ERR_USAGE);
     assert_string_equal(message, "the environment's TRY_STANDALONE is 'yes', but must be 0 or 1");
     unsetenv("TRY_STANDALONE");
     setenv("TRY_NPROC_PER_NODE", "12", 1);
     assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_ERR_USAGE);
-    assert_string_equal(message,
-                        "the environment's TRY_NPROC_PER_NODE: option --nproc-per-node: 12 is out of range, it must "
-                        "be 1 to 9");
+    assert_string_equal(message, "the environment's TRY_NPROC_PER_NODE: option --nproc-per-node: 12 is out of range; "
+                                 "expected 1 to 9");
     unsetenv("TRY_NPROC_PER_NODE");
     unsetenv("TRY_MODULE");
     unsetenv("TRY_TEE");
@@ -370,7 +371,7 @@ static void read_page(char *words[], char *page, size_t capacity) {
     close(saved);
     assert_int_equal(status, LS_OK);
     assert_true(parsed.help);
-    assert_int_equal(s.epochs, 3); /* nothing is set when the page was asked for */
+    assert_int_equal(s.epochs, 3); /* nothing is set when the page was requested */
     rewind(file);
     page[fread(page, 1, capacity - 1, file)] = '\0';
     fclose(file);
@@ -408,7 +409,7 @@ TEST(test_help_shows_every_default) {
     assert_string_equal(page, expected);
 }
 
-/* The version lies in one place; the changelog's first heading is of it. */
+/* The version has one source; the changelog's first heading must match it. */
 TEST(test_version) {
     char page[200];
     read_page(WORDS("--epochs", "9", "--version", "--help"), page, sizeof page);

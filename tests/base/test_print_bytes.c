@@ -1,4 +1,4 @@
-/* Bytes on a terminal: what is printed as it is, and what is not. */
+/* Bytes on a terminal: which are printed unchanged, and which are escaped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +30,10 @@ TEST(nothing_is_a_command_to_a_terminal) {
     EXPECT("\x1b[2J\r\b\x7f", "\\x1b[2J\\x0d\\x08\\x7f");
     EXPECT("a\0b", "a\\x00b");
     EXPECT("\\x1b", "\\\\x1b");
-    EXPECT("\xc2\x9b", "\\xc2\\x9b");                            /* U+009B begins a command, too */
-    EXPECT("\x9b\xff\xfe", "\\x9b\\xff\\xfe");                   /* no UTF-8 */
-    EXPECT("\xe4\xb8", "\\xe4\\xb8");                            /* cut */
-    EXPECT("\xc1\x81\xe0\x80\x9b", "\\xc1\\x81\\xe0\\x80\\x9b"); /* longer than need be */
-    EXPECT("\xed\xa0\x80", "\\xed\\xa0\\x80");                   /* half of a pair */
+    EXPECT("\xc2\x9b", "\\xc2\\x9b");                            /* U+009B starts a control sequence, too */
+    EXPECT("\x9b\xff\xfe", "\\x9b\\xff\\xfe");                   /* not UTF-8 */
+    EXPECT("\xe4\xb8", "\\xe4\\xb8");                            /* truncated */
+    EXPECT("\xc1\x81\xe0\x80\x9b", "\\xc1\\x81\\xe0\\x80\\x9b"); /* overlong */
+    EXPECT("\xed\xa0\x80", "\\xed\\xa0\\x80");                   /* half of a surrogate pair */
     EXPECT("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");          /* beyond Unicode */
 }

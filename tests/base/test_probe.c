@@ -1,4 +1,4 @@
-/* The probes by themselves: what a record holds, which records are kept, and whose they are. */
+/* The probes alone: the contents of a record, which records are kept, and to which thread they belong. */
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -95,7 +95,7 @@ static void run_writers(struct writer *writers) {
     for (int w = 0; w < WRITERS; w++) pthread_join(writers[w].thread, NULL);
 }
 
-/* The threads have ended; their records are there, each thread's own, in order. */
+/* The threads have ended; the records of each are kept, in order. */
 TEST_WITH(NULL, drop, test_every_thread_keeps_its_records_in_order) {
     struct writer writers[WRITERS];
     ls_probe_start(false);
@@ -131,7 +131,7 @@ TEST_WITH(NULL, drop, test_reading_does_not_end_the_recording) {
 
 /* --- starting again ----------------------------------------------------------------------------------------------- */
 
-/* And leaves nothing of what it was measured with. */
+/* The measurement itself leaves no records. */
 TEST_WITH(NULL, drop, test_a_start_measures_what_a_record_costs) {
     const struct ls_probe_thread *threads;
     size_t count;
@@ -163,7 +163,7 @@ struct patient {
     ls_flag go, done;
 };
 
-/* Writes one record whenever it is told to. */
+/* Writes one record each time the test raises the flag. */
 static void *write_when_told(void *argument) {
     struct patient *p = argument;
     for (uint32_t i = 1; i <= 3; i++) {
@@ -179,7 +179,7 @@ static void tell(struct patient *p, uint32_t number) {
     while (!ls_flag_wait(&p->done, number, 0, ls_now_us() + 1e6)) continue;
 }
 
-/* A thread that lives through drop and start writes into the new recording, and only there. */
+/* A thread that runs across drop and start writes only into the new recording. */
 TEST_WITH(NULL, drop, test_a_thread_outlives_recordings) {
     struct patient p = {0};
     pthread_t thread;
@@ -216,7 +216,7 @@ TEST_WITH(NULL, drop, test_a_wait_may_straddle_the_switch) {
 
 /* --- virtual time ------------------------------------------------------------------------------------------------- */
 
-/* A thread that sleeps has no time of the CPU, and one that works has no more than there was. */
+/* A sleeping thread uses no CPU time; a computing one uses no more than the time that passed. */
 TEST_WITH(NULL, drop, test_cpu_time_stands_still_in_a_sleep) {
     ls_probe_start(true);
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_RUN, "sleep");

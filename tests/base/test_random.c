@@ -20,7 +20,7 @@ TEST(first_outputs_are_those_of_mt19937) {
     for (size_t i = 0; i < COUNT_OF(seed_5489); i++) assert_int_equal(ls_random32(&generator), seed_5489[i]);
 }
 
-/* The C++ standard requires this of std::mt19937: it passes sixteen renewals of the state. */
+/* The C++ standard requires this of std::mt19937: it covers sixteen renewals of the state. */
 TEST(ten_thousandth_output) {
     ls_generator generator;
     ls_generator_seed(&generator, 5489);
@@ -143,7 +143,7 @@ TEST(fewer_than_16_normals_come_in_pairs) {
     ls_generator_seed(&generator, 0);
     for (int i = 0; i < 3; i++) ls_fill_normal(&generator, singly + i, 1);
     assert_memory_equal(singly, values, 3 * sizeof *singly);
-    ls_generator_seed(&generator, 0); /* forgets the half pair */
+    ls_generator_seed(&generator, 0); /* discards the cached second value of the pair */
     ls_fill_normal(&generator, singly, 1);
     expect_near(singly[0], golden[0], 1e-6);
 }
@@ -155,7 +155,7 @@ TEST(blocks_of_16_normals) {
     ls_generator_seed(&generator, 0);
     ls_fill_normal(&generator, block, 16);
     for (int i = 0; i < 4; i++) expect_near(block[i], golden[i], 5e-6);
-    /* all of them by the formula, from the same draws */
+    /* all values by the formula, from the same draws */
     float uniform[16];
     ls_generator_seed(&generator, 0);
     ls_fill_uniform(&generator, uniform, 16, 0, 1);
@@ -165,7 +165,7 @@ TEST(blocks_of_16_normals) {
         expect_near(block[j], radius * cos(angle), 2e-6);
         expect_near(block[j + 8], radius * sin(angle), 2e-6);
     }
-    /* of 20 values the last 16 are drawn anew, after the 20 draws of the first pass */
+    /* of 20 values the last 16 are drawn again, after the 20 draws of the first pass */
     ls_generator_seed(&generator, 0);
     ls_fill_normal(&generator, values, 20);
     uint32_t next = ls_random32(&generator);

@@ -19,7 +19,7 @@ static void expect_text(const ls_table *table, const char *expected) {
     free(text);
 }
 
-/* As expect_text, and then the table is gone. */
+/* As expect_text, and then frees the table. */
 static void expect_last_text(ls_table *table, const char *expected) {
     char text[200] = "";
     FILE *file = fmemopen(text, sizeof text, "w");
@@ -32,7 +32,7 @@ static void expect_last_text(ls_table *table, const char *expected) {
 TEST(test_columns_are_as_wide_as_their_widest_text) {
     ls_table *table;
     assert_int_equal(ls_table_create(&table, columns, 3), LS_OK);
-    for (int row = 0; row < 20; row++) { /* more than the first room */
+    for (int row = 0; row < 20; row++) { /* more than the initial capacity */
         ls_table_cell(table, "%s", row == 7 ? "single" : "DP");
         ls_table_cell(table, "%.2f", row == 9 ? 1234.5 : 0.25);
         ls_table_cell(table, "%s", row == 3 ? "here" : "");
@@ -61,7 +61,7 @@ TEST(test_empty_cells_and_wide_characters) {
                        "µs                   last\n"
                        "part of a row\n");
     ls_table_number(table, 2, 1234.567);
-    ls_table_number(table, 0, NAN); /* not defined: empty, too */
+    ls_table_number(table, 0, NAN); /* not defined: also empty */
     ls_table_number(table, 0, -INFINITY);
     ls_table_number(table, 3, -0.5);
     expect_last_text(table, "                  step\n"

@@ -1,4 +1,4 @@
-/* What a safetensors file holds, to be looked at, changed and written again. All functions assert. */
+/* The contents of a safetensors file, which a test can read, change and write. All functions assert. */
 #ifndef TESTS_CHECKPOINT_CONTENT_H
 #define TESTS_CHECKPOINT_CONTENT_H
 
@@ -16,15 +16,15 @@ struct content {
 
 struct content content_open(const char *path);
 
-/* The tensor, which must be there. */
+/* The tensor, which must exist. */
 ls_safetensor *content_find(struct content *c, const char *name);
 
 void content_drop(struct content *c, const char *name);
 
-/* The value of that line, which must be there. */
+/* The value of that line, which must exist. */
 const char **content_line(struct content *c, const char *key);
 
-/* Writes the file as it is now, and frees. */
+/* Writes the contents to a file, and frees them. */
 void content_close(struct content *c, const char *path);
 
 #endif

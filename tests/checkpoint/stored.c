@@ -22,7 +22,7 @@ static const ls_safetensor *find(const ls_safetensors *file, const char *prefix,
     return stored && stored->nbytes == tensor->count * sizeof(float) ? stored : NULL;
 }
 
-/* Whole, also where the model has a part of it. */
+/* The whole tensor, even if the model has only a part of it. */
 static const struct ls_tensor *tensor_at(const ls_model *model, size_t index) {
     return ls_parameters_whole(ls_model_tensors(model), index);
 }
@@ -71,7 +71,7 @@ static double largest_difference(const float *left, const float *right, size_t c
     return most;
 }
 
-/* Brings tensor `t`, or its gradient, to the host; NULL if that fails. */
+/* Copies tensor `t`, or its gradient, to the host; NULL if that fails. */
 static float *fetch(const ls_model *model, size_t t, bool gradient) {
     const struct ls_tensor *tensor = gradient ? ls_model_parameter(model, t) : tensor_at(model, t);
     float *host = malloc(tensor->count * sizeof *host);
@@ -107,8 +107,8 @@ static double tensor_distance(const ls_model *model, const ls_safetensor *stored
     return isnan(distance) ? INFINITY : distance;
 }
 
-/* Batch norm takes any constant away again, so the bias of a convolution in front of it has a gradient of zero, and
- * rounding instead of a size of its own. */
+/* Batch norm cancels any constant, so the bias of a convolution before it has a zero gradient: only rounding errors,
+ * whose size means nothing. */
 static bool is_lost_in_batchnorm(const struct ls_tensor *tensor) {
     return strncmp(tensor->name, "conv", 4) == 0 && strstr(tensor->name, ".bias");
 }

@@ -1,4 +1,4 @@
-/* Checkpoints as files: what is in one, and that it comes back. */
+/* Checkpoints as files: their contents, and that loading restores them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static ls_status load(struct small_run *r, struct ls_position *position) {
     return ls_checkpoint_load(&r->checkpointed, scratch_path("a"), position);
 }
 
-/* --- there and back ---------------------------------------------------------------------------------------------- */
+/* --- round trips ------------------------------------------------------------------------------------------------- */
 
 static void expect_round_trip(const ls_train_options *options) {
     struct ls_position position = {0};
@@ -57,7 +57,7 @@ static void expect_round_trip(const ls_train_options *options) {
 TEST_IN(scratch, what_is_saved_is_loaded) {
     ls_train_options options = small_run_options();
     expect_round_trip(&options); /* Adam */
-    options.precision = LS_FP16; /* and a scaler */
+    options.precision = LS_FP16; /* and a loss scaler */
     options.growth_interval = 3;
     expect_round_trip(&options);
     options = small_run_options();
@@ -69,7 +69,7 @@ TEST_IN(scratch, what_is_saved_is_loaded) {
     expect_round_trip(&options);
 }
 
-/* Parameters that were left out of an update have counted fewer of them. */
+/* Parameters that were left out of an update have a lower count of updates. */
 TEST_IN(scratch, each_parameter_may_count_its_own_updates) {
     static const bool skip[] = {false, true, false, false};
     ls_train_options options = small_run_options();
@@ -108,7 +108,7 @@ TEST_IN(scratch, names_and_numbers_are_pytorchs) {
     assert_true(square->ndim == 2 && square->shape[0] == 16 && square->shape[1] == 784);
     assert_memory_equal(content_find(&c, "optimizer.step")->data, &(double){5}, sizeof(double));
     assert_memory_equal(content_find(&c, "optimizer.lr")->data, &(double){1e-3}, sizeof(double));
-    /* grown after three updates, and two more since */
+    /* the scale grew after three updates; two more followed */
     assert_memory_equal(content_find(&c, "scaler.scale")->data, &(float){131072}, sizeof(float));
     assert_memory_equal(content_find(&c, "scaler.growth_tracker")->data, &(int64_t){2}, sizeof(int64_t));
     assert_memory_equal(content_find(&c, "scaler.skipped")->data, &(int64_t){0}, sizeof(int64_t));
@@ -137,7 +137,7 @@ TEST_IN(scratch, a_nan_is_data) {
     small_run_close(&loaded);
 }
 
-/* --- what a mode keeps ------------------------------------------------------------------------------------------- */
+/* --- state of the mode ------------------------------------------------------------------------------------------- */
 
 static const int64_t own_memory[] = {3, 1, 2};
 static int64_t given_memory[3];
@@ -175,13 +175,13 @@ TEST_IN(scratch, a_modes_memory_comes_back) {
     assert_int_equal(load(&r, &position), LS_OK);
     assert_int_equal(given_count, 3);
     assert_memory_equal(given_memory, own_memory, sizeof own_memory);
-    given_count = 0; /* another mode has no use for it */
+    given_count = 0; /* another mode does not use it */
     another.name = "something else";
     other.parallel->mode = &another;
     assert_int_equal(load(&other, &position), LS_OK);
     assert_non_null(strstr(stderr_end(), "mode something else (was single device)"));
     assert_int_equal(given_count, 0);
-    /* one that is refused changes nothing */
+    /* refused states change nothing */
     assert_int_equal(ls_model_init(r.model, 9), LS_OK);
     uint64_t before = small_run_state(&r);
     own.set_resume_state = refuse_resume_state;
@@ -192,14 +192,14 @@ TEST_IN(scratch, a_modes_memory_comes_back) {
     small_run_close(&other);
 }
 
-/* --- what may differ --------------------------------------------------------------------------------------------- */
+/* --- differences that are allowed -------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_else_is_different_is_noted_once) {
     ls_train_options options = small_run_options();
     options.precision = LS_FP16;
     struct small_run saved = trained(&options), loaded;
     struct ls_position position;
-    options.precision = LS_FP32; /* without a scaler */
+    options.precision = LS_FP32; /* without a loss scaler */
     options.seed = 4;
     options.shuffle = false;
     loaded = fresh(&options);
@@ -209,7 +209,7 @@ TEST_IN(scratch, what_else_is_different_is_noted_once) {
     assert_non_null(strstr(said, "/a: going on after step 5, in epoch 2; other than before: precision fp32 (was fp16), "
                                  "seed 4 (was 0), shuffling off (was on)\n"));
     assert_ptr_equal(strchr(said, '\n'), strrchr(said, '\n'));
-    loaded.parallel->rank = 1; /* which leaves it to rank 0 */
+    loaded.parallel->rank = 1; /* rank 1, which leaves the note to rank 0 */
     stderr_begin();
     assert_int_equal(load(&loaded, &position), LS_OK);
     assert_string_equal(stderr_end(), "");
@@ -218,7 +218,7 @@ TEST_IN(scratch, what_else_is_different_is_noted_once) {
     small_run_close(&loaded);
 }
 
-/* Each of them steers the steps to come. */
+/* Each of these options affects the next steps. */
 TEST_IN(scratch, another_recipe_is_noted) {
     ls_train_options options = small_run_options();
     options.optimizer = LS_SGD;
@@ -248,7 +248,7 @@ TEST_IN(scratch, another_recipe_is_noted) {
     small_run_close(&loaded);
 }
 
-/* They say nothing of it, which is no difference, and no damage. */
+/* A missing line is neither a difference nor damage. */
 static void drop_line(struct content *c, const char *key) {
     const char **value = content_line(c, key);
     ls_safetensors_text *line = (ls_safetensors_text *)((char *)value - offsetof(ls_safetensors_text, value));
@@ -277,7 +277,7 @@ TEST_IN(scratch, files_of_earlier_versions_are_read) {
     small_run_close(&loaded);
 }
 
-/* --no-set-epoch is one of the orders that a file can be of. */
+/* A file may also be of the order of --no-set-epoch. */
 TEST_IN(scratch, a_forgotten_epoch_is_noted) {
     ls_train_options options = small_run_options();
     options.shuffle = true;
@@ -299,7 +299,7 @@ TEST_IN(scratch, a_forgotten_epoch_is_noted) {
 
 /* --- several ranks ----------------------------------------------------------------------------------------------- */
 
-static double other_hash; /* what rank 1's differs by */
+static double other_hash; /* the difference of rank 1's hash */
 
 static ls_status gather(ls_parallel *p, const double *values, size_t count, double *all) {
     for (size_t i = 0; i < count; i++) all[i] = all[count + i] = values[i];
@@ -327,7 +327,7 @@ TEST_IN(scratch, ranks_that_read_different_files_find_out) {
     small_run_close(&r);
 }
 
-/* A bit of the header, of the data and of the end: all of the file is in its hash. */
+/* One bit of the header, of the data and of the end: the hash covers the whole file. */
 TEST_IN(scratch, the_hash_is_of_the_whole_file) {
     ls_safetensors *file;
     const float data[] = {1, 2, 3};

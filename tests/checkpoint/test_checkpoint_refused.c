@@ -1,5 +1,4 @@
-/* Checkpoints that are not taken: each is refused in one line that names the file and the reason, and nothing of the
- * run has changed then. */
+/* Checkpoints that are refused: each in one line that names the file and the reason, and the run is unchanged. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include "tests/checkpoint/content.h"
 #include "tests/train/small_run.h"
 
-/* The run that is to go on, and a checkpoint that it could go on from: FOLDER/good. */
+/* The run that is to resume, and a checkpoint from which it could: FOLDER/good. */
 struct fixture {
     struct small_run run;
     uint64_t before;
@@ -27,7 +26,7 @@ static const struct ls_position somewhere = {
 static void begin_with(struct fixture *f, const char *model) {
     ls_train_options options = small_run_options();
     options.model = model;
-    options.precision = LS_FP16; /* with a scaler */
+    options.precision = LS_FP16; /* with a loss scaler */
     f->run = small_run_open(&options);
     struct small_run *r = &f->run;
     r->checkpointed = (struct ls_checkpointed){.parallel = r->parallel,
@@ -82,7 +81,7 @@ static void transpose(struct content *c) {
 static void retype_weight(struct content *c) { content_find(c, "fc1.bias")->dtype = LS_SAFETENSOR_I32; }
 static void retype_steps(struct content *c) { content_find(c, "optimizer.step")->dtype = LS_SAFETENSOR_I64; }
 
-/* As --init takes them, but a checkpoint's are what they were. */
+/* --init converts types, but a checkpoint's types must match. */
 static void halve(struct content *c) {
     ls_safetensor *bias = content_find(c, "fc1.bias");
     bias->dtype = LS_SAFETENSOR_BF16;
@@ -167,12 +166,12 @@ static const struct misfit {
     {drop_steps, "has no tensor optimizer.step, which this run needs"},
     {add, "has a tensor optimizer.exp_avg.fc3.bias, which this run does not have"},
     {add_memory, "has a tensor mode.memory, which this run does not have"},
-    {transpose, "optimizer.exp_avg.fc1.weight has shape [784, 16], this run needs [16, 784]"},
-    {retype_weight, "fc1.bias is of type I32, this run needs F32"},
-    {retype_steps, "optimizer.step is of type I64, this run needs F64"},
-    {halve, "fc1.bias is of type BF16, this run needs F32"},
-    {two_states, "optimizer.step has shape [2], this run needs [1]"},
-    {flat_states, "optimizer.step has shape [], this run needs [1]"},
+    {transpose, "optimizer.exp_avg.fc1.weight has shape [784, 16]; this run needs [16, 784]"},
+    {retype_weight, "fc1.bias has type I32; this run needs F32"},
+    {retype_steps, "optimizer.step has type I64; this run needs F64"},
+    {halve, "fc1.bias has type BF16; this run needs F32"},
+    {two_states, "optimizer.step has shape [2]; this run needs [1]"},
+    {flat_states, "optimizer.step has shape []; this run needs [1]"},
     {half_a_step, "optimizer.step is 2.5"},
     {negative_step, "optimizer.step is -1"},
     {no_step, "optimizer.step is nan"},
@@ -181,23 +180,23 @@ static const struct misfit {
     {large_tracker, "scaler.growth_tracker is 1099511627776"},
     {negative_skips, "scaler.skipped is -1"},
     {next_format, "format '2'; this program reads format 1"},
-    {other_model, "is of a run with model mlp:784,32,10; this one has mlp:784,16,10"},
-    {other_rule, "is of a run with optimizer sgd with momentum; this one has adam"},
-    {other_batch, "is of a run with batch size 300; this one has 600, under which"},
+    {other_model, "was written by a run with model mlp:784,32,10; this run has mlp:784,16,10"},
+    {other_rule, "was written by a run with optimizer sgd with momentum; this run has adam"},
+    {other_batch, "was written by a run with batch size 300; this run has 600, which would change"},
     {negative_position, "lockstep.step is '-5'"},
     {hexadecimal, "lockstep.step is '0x5'"},
     {overflowing, "lockstep.step is '99999999999999999999'"},
     {enormous, "lockstep.step is '9007199254740993'"},
     {empty, "lockstep.epoch is ''"},
-    {too_many_steps, "no run is at step 5 with 6 steps"},
-    {epochs_without_steps, "no run is at step 5 with 2 steps and 2 losses of epoch 4"},
-    {too_many_losses, "with 2 steps and 3 losses"},
+    {too_many_steps, "step 5 does not fit 6 steps"},
+    {epochs_without_steps, "step 5 does not fit 2 steps and 2 losses of epoch 4"},
+    {too_many_losses, "does not fit 2 steps and 3 losses"},
     {infinite_sum, "lockstep.loss_sum is 'inf'"},
     {no_sum, "lockstep.loss_sum is 'nan'"},
     {words, "lockstep.last_loss is '2.25 or so'"},
-    {beyond_the_epoch, "after 4 steps of an epoch, and an epoch of this run has 3"},
+    {beyond_the_epoch, "after 4 steps of an epoch, but an epoch of this run has 3"},
     {drop_line, "its metadata has no lockstep.last_loss"},
-    {drop_all_lines, "is no checkpoint: its metadata has no lockstep.format; --init takes"},
+    {drop_all_lines, "is not a checkpoint: its metadata has no lockstep.format; give --init"},
 };
 
 TEST_IN(scratch, what_does_not_fit_is_named_and_nothing_changes) {
@@ -209,12 +208,13 @@ TEST_IN(scratch, what_does_not_fit_is_named_and_nothing_changes) {
         content_close(&c, scratch_path("bad"));
         expect_refusal(&f, misfits[m].words);
     }
-    assert_int_equal(load(&f, scratch_path("good")), LS_OK); /* which a change was needed to spoil */
+    assert_int_equal(load(&f, scratch_path("good")), LS_OK); /* unless it is changed, the checkpoint is accepted */
     assert_true(small_run_state(&f.run) != f.before);
     small_run_close(&f.run);
 }
 
-/* At an epoch's end the next batch is the first, whatever its size. Without loss scaling, its state is left out. */
+/* At the end of an epoch the next batch is the first, whatever its size. Without loss scaling, the scaler's state is
+ * ignored. */
 TEST_IN(scratch, what_may_be_otherwise) {
     struct fixture f;
     begin(&f);
@@ -233,9 +233,10 @@ TEST_IN(scratch, what_may_be_otherwise) {
 
 /* --- damage ------------------------------------------------------------------------------------------------------ */
 
-/* It may be taken, where only a number or a name of no weight was hit, or refused; then nothing has changed. */
+/* The file may be accepted, if the damage is in a number or in a name that is not a weight's, or refused; then nothing
+ * has changed. */
 static void expect_no_harm(struct fixture *f, const char *bytes, size_t nbytes, bool *taken) {
-    unlink(scratch_path("bad")); /* some file systems bring a file to the disk that is emptied and written anew */
+    unlink(scratch_path("bad")); /* some file systems flush a file to disk that is truncated and rewritten */
     scratch_write("bad", bytes, nbytes);
     *taken = load(f, scratch_path("bad")) == LS_OK;
     if (*taken) {
@@ -266,8 +267,8 @@ TEST_IN(scratch, files_that_are_cut_short) {
     small_run_close(&f.run);
 }
 
-/* Each bit of the header, and samples of the data: none of these files is taken. Of a small network, since there are as
- * many files as bits in the header. */
+/* Each bit of the header, and samples of the data: all these files are refused. The network is small, since there are
+ * as many files as bits in the header. */
 TEST_IN(scratch, files_with_a_wrong_bit) {
     struct fixture f;
     begin_with(&f, "mlp:784,1,10");
@@ -287,7 +288,7 @@ TEST_IN(scratch, files_with_a_wrong_bit) {
     small_run_close(&f.run);
 }
 
-/* --init reads them, too: a name of the checksum's or of the format's that is hit, and the weights. */
+/* --init reads checkpoints, too: damage in the name of the checksum or of the format, and in the weights. */
 TEST_IN(scratch, weights_of_a_damaged_checkpoint_are_not_taken) {
     struct fixture f;
     begin(&f);

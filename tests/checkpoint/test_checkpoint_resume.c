@@ -1,5 +1,5 @@
-/* The loop, broken off and resumed on one device: the same bits as without a break. Runs of several devices and
- * processes: tests/programs/test_resume.c. */
+/* The loop, interrupted and resumed on one device, gives the same bits as without an interruption. Runs of several
+ * devices and processes: tests/programs/test_resume.c. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 #include "tests/checkpoint/content.h"
 #include "tests/train/small_run.h"
 
-/* Trains to the end: FOLDER/NAME is the checkpoint then, FOLDER/NAME.losses the losses. */
+/* Trains to the end: FOLDER/NAME is the checkpoint at the end, FOLDER/NAME.losses the losses. */
 static void run_whole(const ls_train_options *options, const char *name, const char *resume) {
     char losses[64];
     snprintf(losses, sizeof losses, "%s.losses", name);
-    remove(scratch_path(losses)); /* --resume would not write over it */
+    remove(scratch_path(losses)); /* --resume would refuse to overwrite it */
     struct small_run r = small_run_open(options);
-    if (resume) assert_int_equal(ls_model_init(r.model, 9), LS_OK); /* none of it may stay */
+    if (resume) assert_int_equal(ls_model_init(r.model, 9), LS_OK); /* none of these weights may remain */
     r.options.save = scratch_path(name);
     r.options.dump_losses = scratch_path(losses);
     r.options.resume = resume;
@@ -40,7 +40,7 @@ static void run_until(const ls_train_options *options, int64_t every, uint64_t e
     small_run_close(&r);
 }
 
-/* FOLDER/some.losses is how FOLDER/all.losses ends, from that line on. */
+/* FOLDER/some.losses equals FOLDER/all.losses from that line on. */
 static void expect_tail(const char *all, const char *some, int64_t line) {
     size_t nbytes;
     char *whole = scratch_read(scratch_path(all), &nbytes), *tail = scratch_read(scratch_path(some), &nbytes);
@@ -51,7 +51,7 @@ static void expect_tail(const char *all, const char *some, int64_t line) {
     free(tail);
 }
 
-/* The checkpoint at the end says everything: weights, moments, scaler, sums of losses and position. */
+/* The checkpoint at the end covers everything: weights, moments, scaler, sums of losses and position. */
 static void expect_resumable(const ls_train_options *options, int64_t every, uint64_t end) {
     run_whole(options, "whole", NULL);
     run_until(options, every, end);
@@ -70,7 +70,7 @@ TEST_IN(scratch, within_and_between_epochs) {
 TEST_IN(scratch, under_each_recipe) {
     ls_train_options options = small_run_options();
     options.batch_size = 200;
-    options.lr_schedule = LS_SCHEDULE_COSINE; /* to which the run's length matters */
+    options.lr_schedule = LS_SCHEDULE_COSINE; /* a schedule that depends on the length of the run */
     options.warmup_steps = 6;
     expect_resumable(&options, 4, 6); /* in the middle of the warm-up */
     options.accumulate = 3;
@@ -98,7 +98,7 @@ TEST_IN(scratch, whoever_loads_the_data) {
     }
 }
 
-/* What was trained with checkpoints on the way is what was trained without. */
+/* Training with checkpoints gives the same results as without. */
 TEST_IN(scratch, checkpoints_change_nothing) {
     ls_train_options options = small_run_options();
     options.model = "convnet";
@@ -111,7 +111,7 @@ TEST_IN(scratch, checkpoints_change_nothing) {
     expect_tail("whole.losses", "often.losses", 0);
 }
 
-/* --- runs that are at their end ---------------------------------------------------------------------------------- */
+/* --- runs that are complete -------------------------------------------------------------------------------------- */
 
 static const char *said_by(const ls_train_options *options, const char *name, const char *resume) {
     struct small_run r = small_run_open(options);
@@ -142,7 +142,7 @@ static void expect_position(const char *name, const char *step, const char *epoc
     ls_safetensors_close(c.file);
 }
 
-/* A run of one epoch becomes one of two, though both said how far they go; and the batch may be another one. */
+/* A run of one epoch is extended to two, though both options specify a length; the batch size may change, too. */
 TEST_IN(scratch, more_epochs_go_on) {
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
@@ -172,9 +172,9 @@ static ls_status apply_and_remove_folder(ls_parallel *p) {
     return apply(p);
 }
 
-/* The folder goes while the run trains. What was trained is not lost with it. */
+/* The folder is removed while the run trains. The trained weights are not lost with it. */
 TEST_IN(scratch, the_rest_of_a_run_that_cannot_be_saved_stays) {
-    char weights[700], checkpoint[700], summary[700]; /* the folder's paths do not last */
+    char weights[700], checkpoint[700], summary[700]; /* the folder's paths become invalid */
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
     struct small_run r = small_run_open(&options), again = small_run_open(&options);
@@ -200,9 +200,10 @@ TEST_IN(scratch, the_rest_of_a_run_that_cannot_be_saved_stays) {
     small_run_close(&again);
 }
 
-/* --- files that may not be there yet ------------------------------------------------------------------------------ */
+/* --- files that may not exist yet --------------------------------------------------------------------------------- */
 
-/* The same options each time, as a launcher does that starts a job again: a run that dies, then one that goes on. */
+/* The same options each time, as a launcher passes them when it restarts a job: a run that dies, then one that
+ * resumes. */
 TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
     char part[700];
     ls_train_options options = small_run_options();
@@ -211,7 +212,7 @@ TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
     options.resume_if_present = part;
     stderr_begin();
     run_until(&options, 2, 5);
-    assert_non_null(strstr(stderr_end(), "/part is not there yet: this run begins anew\n"));
+    assert_non_null(strstr(stderr_end(), "/part is not there yet: this run begins at step 0\n"));
     assert_int_equal(access(scratch_path("part"), F_OK), 0);
     run_whole(&options, "again", NULL);
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));
@@ -221,15 +222,15 @@ TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
 TEST_IN(scratch, a_run_that_begins_anew_says_so) {
     ls_train_options options = small_run_options();
     options.resume_if_present = scratch_path("none");
-    assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins anew\n"));
-    options.resume_if_present = scratch_path("whole"); /* now it is */
+    assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins at step 0\n"));
+    options.resume_if_present = scratch_path("whole"); /* now it exists */
     assert_non_null(strstr(said_by(&options, "again", NULL), "nothing is left to train"));
     scratch_write("damaged", "", 0);
     struct small_run r = small_run_open(&options);
     r.options.resume_if_present = scratch_path("damaged");
     assert_int_equal(small_run_train(&r), LS_ERR_FORMAT);
     scratch_expect_error("/damaged", NULL);
-    r.options.resume_if_present = scratch_path("damaged/deeper"); /* what is wrong here, nobody knows */
+    r.options.resume_if_present = scratch_path("damaged/deeper"); /* the state of this path cannot be determined */
     assert_int_equal(small_run_train(&r), LS_ERR_IO);
     scratch_expect_error("/damaged/deeper", "Not a directory");
     small_run_close(&r);
@@ -243,7 +244,7 @@ static ls_status sum_finders(ls_parallel *p, double *values, size_t count) {
     return LS_OK;
 }
 
-/* All ranks fail, whether they have found it or not: they would train different models. */
+/* All ranks fail, whether they have found it or not: otherwise they would train different models. */
 TEST_IN(scratch, ranks_must_agree_on_what_is_there) {
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
@@ -251,7 +252,7 @@ TEST_IN(scratch, ranks_must_agree_on_what_is_there) {
     const char *const names[] = {"none", "whole"}, *path;
     r.parallel->process = &(struct ls_process_ops){.sum_over_ranks = sum_finders};
     r.parallel->world_size = 2;
-    r.parallel->rank = 1; /* which leaves notes to rank 0 */
+    r.parallel->rank = 1; /* rank 1, which leaves notes to rank 0 */
     r.checkpointed.options = &r.options;
     for (int there = 0; there < 2; there++) {
         r.options.resume_if_present = scratch_path(names[there]);

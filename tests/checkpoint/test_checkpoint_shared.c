@@ -1,4 +1,5 @@
-/* A checkpoint of moments of which each rank has a part: the file of an optimizer that has all, and the parts back from it. */
+/* Checkpoints of an optimizer whose moments are sharded over ranks: the file equals that of an unsharded optimizer, and
+ * each rank reads its shard back. */
 #include <string.h>
 
 #include "tests/base/scratch.h"
@@ -9,13 +10,13 @@
 
 enum { MOST_PARAMETERS = 8, MOMENTS = 2 };
 
-/* Rank r's part of `count` elements: cuts that are not even, at the start and the end perhaps without any. */
+/* The start of rank r's part of `count` elements: the cuts are uneven, and the first and last parts may be empty. */
 static size_t begin_of(const struct rank *rank, int r, size_t count) {
     size_t cut = count * (size_t)r * (size_t)r / (size_t)(rank->world_size * rank->world_size);
     return r == rank->world_size ? count : cut;
 }
 
-/* An optimizer of this rank's parts, with the moments and the state of the whole one. */
+/* An optimizer with this rank's parts of the moments, and the state of the whole optimizer. */
 static ls_optimizer *share_out(const struct rank *rank, const struct small_run *r, ls_comm *group) {
     ls_optimizer *whole = r->parallel->optimizer, *part;
     ls_optimizer_range ranges[MOST_PARAMETERS];
@@ -58,7 +59,7 @@ static void save_and_load(struct rank *rank) {
     CHECK(small_run_train(&r) == LS_OK);
     ls_optimizer *whole = r.parallel->optimizer;
     float *moment = ls_optimizer_moment(whole, 0, 1);
-    moment[0] = -0.0f; /* which a sum of floats would lose */
+    moment[0] = -0.0f; /* a sum of floats would lose the sign */
     r.parallel->rank = rank->rank;
     CHECK(ls_checkpoint_save(&r.checkpointed, &position, scratch_path("whole")) == LS_OK);
     ls_optimizer *part = r.parallel->optimizer = share_out(rank, &r, rank->comm);
@@ -67,7 +68,7 @@ static void save_and_load(struct rank *rank) {
     for (size_t m = 0; m < MOMENTS; m++)
         for (size_t p = 0; p < ls_model_parameter_count(r.model); p++)
             memset(ls_optimizer_moment(part, m, p), 1, ls_optimizer_range_at(part, p)->count * sizeof(float));
-    r.parallel->rank = 1; /* nobody notes anything */
+    r.parallel->rank = 1; /* no rank prints a note */
     CHECK(ls_checkpoint_load(&r.checkpointed, scratch_path("shared"), &position) == LS_OK);
     expect_parts(rank, &r, whole, part);
     ls_optimizer_destroy(part);

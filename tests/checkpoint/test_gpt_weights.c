@@ -1,5 +1,5 @@
-/* --init from what nanoGPT's state dict is as safetensors: tied weights by two names, causal masks, a compiled model's names;
- * and what does not fit. */
+/* --init from nanoGPT's state dict as safetensors: tied weights under two names, causal masks, the names of a compiled
+ * model; and files that do not fit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void add(struct content *c, const char *name, const ls_safetensor *like) 
     c->tensors[c->count++].name = name;
 }
 
-/* PyTorch's weights, with all that nanoGPT's state dict has beside them. */
+/* PyTorch's weights, and all other entries of nanoGPT's state dict. */
 static struct content state_dict(void) {
     static uint8_t ones[2 * 16 * 16];
     static float minus;
@@ -52,7 +52,7 @@ static void put_prefix(struct content *c, const char *prefix) {
     }
 }
 
-/* --- what fits ------------------------------------------------------------------------------------------------------- */
+/* --- files that fit ----------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, a_nanogpts_state_dict_is_loaded) {
     static const char *const prefixes[] = {"", "_orig_mod.", "module."};
@@ -71,7 +71,7 @@ TEST_IN(scratch, a_nanogpts_state_dict_is_loaded) {
     }
 }
 
-/* Ours has neither masks nor the head's name, and loads here and there. */
+/* A file of lockstep has neither the masks nor the name of the head, and both programs load it. */
 TEST_IN(scratch, what_is_saved_has_nanogpts_names_and_is_loaded) {
     ls_model *model = open_model(), *loaded = make_model(ls_model_device(model), TINY, 1, 9);
     assert_true(stored_load(INITIAL, "", model));
@@ -94,7 +94,7 @@ TEST_IN(scratch, what_is_saved_has_nanogpts_names_and_is_loaded) {
     close_model(model);
 }
 
-/* --- what does not --------------------------------------------------------------------------------------------------- */
+/* --- files that do not fit ---------------------------------------------------------------------------------------- */
 
 static float *copy_of(const ls_safetensor *tensor) {
     float *copy = malloc(tensor->nbytes);
@@ -148,9 +148,10 @@ TEST_IN(scratch, what_does_not_fit_is_refused_by_name) {
         void *(*change)(struct content *c);
         const char *said;
     } rows[] = {
-        {untie, "/weights: lm_head.weight differs from transformer.wte.weight: in the model they are one tensor"},
+        {untie,
+         "/weights: lm_head.weight differs from transformer.wte.weight, but in the model both are the same tensor"},
         {half_head, "lm_head.weight differs from"},
-        {other_vocabulary, "transformer.wte.weight has shape [26, 32], the model needs [27, 32]"},
+        {other_vocabulary, "transformer.wte.weight has shape [26, 32]; the model needs [27, 32]"},
         {no_bias, "has no tensor transformer.h.1.mlp.c_fc.bias, which the model needs"},
         {only_head, "has no tensor transformer.wte.weight, which the model needs"},
         {mask_of_another_layer, "has a tensor transformer.h.2.attn.bias, which the model does not have"},

@@ -1,4 +1,4 @@
-/* Which options a checkpoint keeps is what their rows say. */
+/* The options that a checkpoint keeps are those whose rows say so. */
 #include <string.h>
 
 #include "common/base/log.h"
@@ -21,7 +21,8 @@ static int line_of(const char *kept) {
     return LS_TEXT_COUNT;
 }
 
-/* The texts of a run under this schedule with its own value in row `changed`; SIZE_MAX: in none. Returns the row. */
+/* The metadata of a run under this schedule whose option in row `changed` (SIZE_MAX: none) has another value. Returns
+ * the row. */
 static ls_option describe(struct ls_checkpoint_texts *texts, struct small_run *r, int schedule, size_t changed) {
     static const struct ls_position start = {0};
     ls_option rows[LS_TRAIN_OPTION_ROWS] = {{.kind = LS_OPTION_HEADING}};
@@ -32,7 +33,7 @@ static ls_option describe(struct ls_checkpoint_texts *texts, struct small_run *r
     size_t count = ls_train_option_rows(&r->options, rows);
     if (changed < count) give_other_value(&rows[changed]);
     ls_log_sink before = ls_log_capture(said, sizeof said);
-    (void)ls_train_options_check(&r->options, 1); /* which sets the batch size, and refuses some values */
+    (void)ls_train_options_check(&r->options, 1); /* sets the batch size, and refuses some values */
     ls_log_restore(before);
     r->checkpointed.options = &r->options;
     r->checkpointed.steps_per_epoch = 3;
@@ -40,7 +41,7 @@ static ls_option describe(struct ls_checkpoint_texts *texts, struct small_run *r
     return rows[changed < count ? changed : 0];
 }
 
-/* Fails if the run's other value in the row shows in a line that the row does not name. */
+/* Fails if changing the option of the row changes a line that the row does not name. */
 static bool shows(struct small_run *r, int schedule, size_t i, ls_option *row) {
     static struct ls_checkpoint_texts texts, others;
     bool found = false;
@@ -72,7 +73,7 @@ TEST(test_a_line_follows_from_the_rows_that_name_it) {
     small_run_close(&r);
 }
 
-/* What ddp_train's own come to is kept by other ways than their rows, but in lines that are there. */
+/* Values derived from ddp_train's own options are not kept by their rows, but the lines that these name exist. */
 TEST(test_ddps_rows_name_lines_that_are_there) {
     ddp_settings settings = ddp_settings_defaults();
     ls_option rows[DDP_OPTION_ROWS];

@@ -11,7 +11,7 @@
 
 static const char *file_path(void) { return scratch_path(FILE_NAME); }
 
-/* Writes length, header and `data_nbytes` bytes of data that count from 0. */
+/* Writes length, header and `data_nbytes` bytes of data: 0, 1, 2, ... */
 static void craft_bytes(const char *header, size_t header_nbytes, size_t data_nbytes) {
     char *bytes = calloc(1, 8 + header_nbytes + data_nbytes);
     assert_non_null(bytes);
@@ -106,7 +106,7 @@ TEST_IN(scratch, files_that_cannot_be_read) {
     assert_int_equal(ls_safetensors_open(&file, scratch_folder()), LS_ERR_IO);
     assert_null(file);
     scratch_expect_error("not a regular file", scratch_folder());
-    const char *pipe = scratch_path("pipe"); /* which nobody writes to */
+    const char *pipe = scratch_path("pipe"); /* has no writer */
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(ls_safetensors_open(&file, pipe), LS_ERR_IO);
     scratch_expect_error("not a regular file", pipe);
@@ -125,11 +125,11 @@ TEST_IN(scratch, wrong_header_lengths) {
     scratch_write(FILE_NAME, too_large, sizeof too_large);
     expect_refusal(LS_ERR_FORMAT, "100000001", "limit of 100000000");
     scratch_write(FILE_NAME, largest, sizeof largest);
-    expect_refusal(LS_ERR_FORMAT, "header of 100000000 bytes", "beyond the file's end");
+    expect_refusal(LS_ERR_FORMAT, "header of 100000000 bytes", "beyond the end of the file");
     scratch_write(FILE_NAME, all_ones, sizeof all_ones);
     expect_refusal(LS_ERR_FORMAT, "18446744073709551615", "limit");
     scratch_write(FILE_NAME, one_more, sizeof one_more);
-    expect_refusal(LS_ERR_FORMAT, "header of 3 bytes", "beyond the file's end");
+    expect_refusal(LS_ERR_FORMAT, "header of 3 bytes", "beyond the end of the file");
 }
 
 TEST_IN(scratch, headers_that_are_no_json_object) {
@@ -145,9 +145,9 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
         {"{\"a\":1,", "not JSON"},
         {"{\"a\":{\"dtype\":\"F32\"", "not JSON"},
         {"{\"a\\ud800\":{}}", "not JSON"},
-        {"{}x", "something follows"},
-        {"{} {}", "something follows"},
-        {"{}\n", "something follows"},
+        {"{}x", "has data after the JSON object"},
+        {"{} {}", "has data after the JSON object"},
+        {"{}\n", "has data after the JSON object"},
         {"{\"\xff\":{}}", "not UTF-8"},
         {"{\"\xc0\x80\":{}}", "not UTF-8"},
         {"{\"\xe0\x80\xaf\":{}}", "not UTF-8"},
@@ -159,17 +159,17 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
         {"{\"\x82\x80\":{}}", "not UTF-8"},
         {"{\"\xc3Z\":{}}", "not UTF-8"},
         {"{\"\xc3", "not UTF-8"},
-        {"{\"a\\u0000b\":{}}", "zero character"},
+        {"{\"a\\u0000b\":{}}", "NUL character"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         craft(rows[i].header, 0);
         expect_refusal(LS_ERR_FORMAT, rows[i].text, NULL);
     }
     craft_bytes("{\"a\0\":{}}", 10, 0);
-    expect_refusal(LS_ERR_FORMAT, "zero character", NULL);
+    expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
     craft_bytes("{}\0\0", 4, 0);
-    expect_refusal(LS_ERR_FORMAT, "zero character", NULL);
-    /* an escaped backslash before u0000 is not a zero, and these are well-formed */
+    expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
+    /* an escaped backslash before u0000 is not a zero byte; these texts are well-formed */
     craft(
         "{\"\\\\u0000 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}",
         1);
@@ -178,7 +178,7 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
     ls_safetensors_close(file);
 }
 
-/* Each row is the entry of a tensor named t in a file with 8 bytes of data. */
+/* Each row is the entry of a tensor t in a file with 8 bytes of data. */
 TEST_IN(scratch, entries_that_cannot_be) {
     static const struct {
         const char *entry, *text;
@@ -187,17 +187,17 @@ TEST_IN(scratch, entries_that_cannot_be) {
         {"1", "not an object", LS_ERR_FORMAT},
         {"[]", "not an object", LS_ERR_FORMAT},
         {"{}", "dtype is missing", LS_ERR_FORMAT},
-        {"{'dtype':5,'shape':[2],'data_offsets':[0,8]}", "dtype is missing or no string", LS_ERR_FORMAT},
+        {"{'dtype':5,'shape':[2],'data_offsets':[0,8]}", "dtype is missing or not a string", LS_ERR_FORMAT},
         {"{'dtype':'F8_E8M0','shape':[8],'data_offsets':[0,8]}", "dtype 'F8_E8M0'", LS_ERR_UNSUPPORTED},
         {"{'dtype':'f32','shape':[2],'data_offsets':[0,8]}", "dtype 'f32'", LS_ERR_UNSUPPORTED},
         {"{'dtype':'F32','data_offsets':[0,8]}", "shape is missing", LS_ERR_FORMAT},
-        {"{'dtype':'F32','shape':2,'data_offsets':[0,8]}", "shape is missing or no array", LS_ERR_FORMAT},
+        {"{'dtype':'F32','shape':2,'data_offsets':[0,8]}", "shape is missing or not an array", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[-2],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2.5],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':['2'],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[9007199254740992],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[1e999],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
-        {"{'dtype':'F32','shape':[2,1,1,1,1,1,1,1,1],'data_offsets':[0,8]}", "more than 8 dim", LS_ERR_UNSUPPORTED},
+        {"{'dtype':'F32','shape':[2,1,1,1,1,1,1,1,1],'data_offsets':[0,8]}", "too many dim", LS_ERR_UNSUPPORTED},
         {"{'dtype':'F32','shape':[2]}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':8}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':[8]}", "data_offsets are not", LS_ERR_FORMAT},
@@ -205,8 +205,9 @@ TEST_IN(scratch, entries_that_cannot_be) {
         {"{'dtype':'F32','shape':[2],'data_offsets':[-8,8]}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':[0,8.5]}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':[8,0]}", "ends before it begins", LS_ERR_FORMAT},
-        {"{'dtype':'F32','shape':[3],'data_offsets':[0,12]}", "beyond the file's end", LS_ERR_FORMAT},
-        {"{'dtype':'F32','shape':[2],'data_offsets':[0,9007199254740991]}", "beyond the file's end", LS_ERR_FORMAT},
+        {"{'dtype':'F32','shape':[3],'data_offsets':[0,12]}", "beyond the end of the file", LS_ERR_FORMAT},
+        {"{'dtype':'F32','shape':[2],'data_offsets':[0,9007199254740991]}", "beyond the end of the file",
+         LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[1],'data_offsets':[0,8]}", "need 4 bytes, its data_offsets hold 8", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[],'data_offsets':[0,8]}", "need 4 bytes, its data_offsets hold 8", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[4294967296,4294967296],'data_offsets':[0,0]}", "shape is too large", LS_ERR_FORMAT},
@@ -271,7 +272,7 @@ TEST_IN(scratch, metadata_that_cannot_be) {
     }
 }
 
-/* No prefix of a good file is a good file, and no spoilt byte brings the reader down. */
+/* No prefix of a valid file is valid, and no damaged byte crashes the reader. */
 TEST_IN(scratch, every_truncation_and_every_spoilt_byte) {
     craft("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
           "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}",
@@ -293,7 +294,7 @@ TEST_IN(scratch, every_truncation_and_every_spoilt_byte) {
     free(good);
 }
 
-/* Weights in another format: the line says which, and how to write them. */
+/* Weights in another format: the line names the format, and how to convert it. */
 TEST_IN(scratch, files_of_other_formats_are_named) {
     static const struct {
         const char *begin, *words;

@@ -35,8 +35,8 @@ static void expect_bytes(const void *expected, size_t expected_nbytes) {
     free(bytes);
 }
 
-/* zlib's own sum of the bytes behind the length, with zeros for digits. A tensor's name and a value that look like the
- * key do no harm. */
+/* zlib's checksum of the bytes after the length, with zeros for its digits. A tensor's name and a value that look like
+ * the key do no harm. */
 TEST_IN(scratch, a_checksum_is_of_the_whole_file) {
     const ls_safetensor tensors[] = {
         {.name = "\"lockstep.crc32\":\"11111111\"", .dtype = LS_SAFETENSOR_F32, .ndim = 1, .shape = {0}},
@@ -62,7 +62,7 @@ TEST_IN(scratch, a_checksum_is_of_the_whole_file) {
     memset(digits, '0', 8);
     snprintf(expected, sizeof expected, "%08lx", crc32(0, (const unsigned char *)bytes + 8, (unsigned)nbytes - 8));
     assert_string_equal(said, expected);
-    bytes[nbytes - 1] ^= 1; /* and zeros are no sum of it */
+    bytes[nbytes - 1] ^= 1; /* zeros are not a valid checksum either */
     scratch_write(FILE_NAME, bytes, nbytes);
     file = open_file();
     assert_int_equal(ls_safetensors_verify(file, "x"), LS_ERR_FORMAT);
@@ -103,7 +103,7 @@ static const char *const dtype_names[] = {"U64", "I64", "F64",     "F32",     "U
                                           "U16", "I16", "F8_E4M3", "F8_E5M2", "I8",  "U8",  "BOOL"};
 static const size_t dtype_sizes[] = {8, 8, 8, 4, 4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1};
 
-/* Tensors of every type, given last type first, two of each with names in the wrong order. */
+/* Tensors of every type, the smallest type first, two of each with names in the wrong order. */
 TEST_IN(scratch, larger_types_come_first_then_names) {
     static const unsigned char bytes[8] = {7, 6, 5, 4, 3, 2, 1, 0};
     ls_safetensor tensors[2 * LS_SAFETENSOR_DTYPE_COUNT];
@@ -200,7 +200,7 @@ TEST_IN(scratch, a_failed_write_keeps_the_old_file) {
     static const unsigned char bytes[2000];
     const ls_safetensor tensor = {
         .name = "a", .dtype = LS_SAFETENSOR_U8, .ndim = 1, .shape = {2000}, .data = bytes, .nbytes = 2000};
-    struct rlimit whole, limit; /* a limit on the size of files is as good as a full disk */
+    struct rlimit whole, limit; /* a limit on file sizes stands for a full disk */
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
     limit = whole;

@@ -1,4 +1,4 @@
-/* Weights to files and back. */
+/* Weights written to files and read back. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void expect_same_state(const ls_model *left, const ls_model *right) {
     assert_memory_equal(a, b, count * sizeof *a);
 }
 
-/* A model whose running statistics and counts are not the initial ones. */
+/* A model whose running statistics and counts differ from the initial ones. */
 static ls_model *trained_convnet(ls_device *device) {
     ls_model *model = make_model(device, "convnet", 2, 11);
     float *x = make_values(device, 2 * 784, 1);
@@ -32,7 +32,7 @@ static ls_model *trained_convnet(ls_device *device) {
     return model;
 }
 
-/* --- there and back ---------------------------------------------------------------------------------------------- */
+/* --- round trips ------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_is_saved_is_loaded) {
     ls_device *device = open_device(0);
@@ -102,9 +102,9 @@ TEST_IN(scratch, counts_of_batches_may_be_missing) {
     close_empty_device(device);
 }
 
-/* --- what others have written ------------------------------------------------------------------------------------ */
+/* --- files of other programs ------------------------------------------------------------------------------------- */
 
-/* Puts `prefix` in front of every name (or all but the first). */
+/* Prepends `prefix` to every name (or to all but the first). */
 static void rename_all(struct content *c, const char *prefix, bool but_one) {
     static char names[CONTENT_TENSORS_MAX][100];
     for (size_t t = but_one; t < c->count; t++) {
@@ -179,17 +179,17 @@ TEST_IN(scratch, other_precisions_are_converted) {
     close_empty_device(device);
 }
 
-/* Numbers with which every loss would be NaN, under the name of the file that they come from. */
+/* Values that would make every loss NaN: the message names the tensor in the file. */
 TEST_IN(scratch, what_is_not_finite_is_named) {
     ls_device *device = open_device(0);
     ls_model *saved = make_model(device, "mlp:8,4", 1, 3), *loaded = make_model(device, "mlp:8,4", 1, 5);
     uint64_t before, after;
-    double wide[4] = {0.1, 2, 1e300, 3}; /* no fp32 holds that */
+    double wide[4] = {0.1, 2, 1e300, 3}; /* 1e300 is too large for fp32 */
     assert_int_equal(ls_model_hash(loaded, &before), LS_OK);
     ls_model_parameter(saved, 0)->data[30] = NAN;
     assert_int_equal(ls_weights_save(saved, scratch_path("weights"), LS_MODULE_PREFIX), LS_OK);
     assert_int_equal(ls_weights_load(loaded, scratch_path("weights"), true), LS_ERR_INVALID);
-    scratch_expect_error("/weights: module.fc1.weight holds NaN, as element 30 of 32", "no training can begin");
+    scratch_expect_error("/weights: module.fc1.weight holds NaN at element 30 of 32", "expected finite numbers");
     ls_model_parameter(saved, 0)->data[30] = 0;
     assert_int_equal(ls_weights_save(saved, scratch_path("weights"), ""), LS_OK);
     struct content c = content_open(scratch_path("weights"));
@@ -199,7 +199,7 @@ TEST_IN(scratch, what_is_not_finite_is_named) {
     bias->nbytes = sizeof wide;
     content_close(&c, scratch_path("other"));
     assert_int_equal(ls_weights_load(loaded, scratch_path("other"), true), LS_ERR_INVALID);
-    scratch_expect_error("/other: fc1.bias holds an infinity, as element 2 of 4", NULL);
+    scratch_expect_error("/other: fc1.bias holds an infinity at element 2 of 4", NULL);
     assert_int_equal(ls_model_hash(loaded, &after), LS_OK);
     assert_true(before == after);
     ls_model_destroy(saved);
@@ -207,7 +207,7 @@ TEST_IN(scratch, what_is_not_finite_is_named) {
     close_empty_device(device);
 }
 
-/* Of a checkpoint the weights are taken, and nothing else. */
+/* Only the weights of a checkpoint are used. */
 TEST_IN(scratch, a_checkpoint_gives_its_weights) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options);
@@ -221,7 +221,7 @@ TEST_IN(scratch, a_checkpoint_gives_its_weights) {
     assert_int_equal(ls_weights_load(loaded, scratch_path("checkpoint"), true), LS_OK);
     assert_non_null(strstr(stderr_end(), "/checkpoint: 10 tensors of a checkpoint left out\n"));
     expect_same_state(r.model, loaded);
-    struct content c = content_open(scratch_path("checkpoint")); /* without what says that it is one */
+    struct content c = content_open(scratch_path("checkpoint")); /* without the lines that mark it as a checkpoint */
     c.line_count = 0;
     content_close(&c, scratch_path("other"));
     assert_int_equal(ls_weights_load(loaded, scratch_path("other"), true), LS_ERR_INVALID);
@@ -259,7 +259,7 @@ static void cut(struct content *c) {
 
 static void retype(struct content *c) { content_find(c, "fc.bias")->dtype = LS_SAFETENSOR_I32; }
 
-/* A count that is no int64 cannot be taken over. */
+/* A count that is not an int64 cannot be converted. */
 static void retype_count(struct content *c) { content_find(c, "bn1.num_batches_tracked")->dtype = LS_SAFETENSOR_F64; }
 
 static const struct misfit {
@@ -269,8 +269,8 @@ static const struct misfit {
     {drop, "bn2.running_var", "needs"},
     {add, "fc2.bias", "does not have"},
     {reshape, "fc.weight", "needs"},
-    {flatten, "conv2.weight", "has shape [12800], the model needs [32, 16, 5, 5]"},
-    {cut, "conv1.bias", "has shape [15], the model needs [16]"},
+    {flatten, "conv2.weight", "has shape [12800]; the model needs [32, 16, 5, 5]"},
+    {cut, "conv1.bias", "has shape [15]; the model needs [16]"},
     {retype, "fc.bias", "I32"},
     {retype_count, "bn1.num_batches_tracked", "F64"},
 };

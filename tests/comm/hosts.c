@@ -13,7 +13,7 @@ static ls_status create_hosts(struct rank *rank, const ls_comm_options *options)
     return ls_comm_create_hosts(&rank->comm, &over_hosts, NULL);
 }
 
-static struct rank_backend backend; /* the processes of shm's */
+static struct rank_backend backend; /* with the processes of the shm back-end */
 
 void hosts_run(const struct layout *layout, void (*body)(struct rank *rank), void (*meanwhile)(const pid_t *pids),
                uint64_t good, int other) {

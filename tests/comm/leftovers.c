@@ -24,7 +24,7 @@ static void add_name(char *names, const char *name) {
     snprintf(names + used, NAMES_CAPACITY - used, "/%s/\n", name);
 }
 
-/* The machine's groups that are being formed, and its shared memory that has a name; a line each. */
+/* The machine's groups that are being formed, and its named shared memory, one per line. */
 static void list_names(char names[NAMES_CAPACITY]) {
     char line[512];
     names[0] = '\0';
@@ -42,7 +42,7 @@ static void list_names(char names[NAMES_CAPACITY]) {
 static char names_before[NAMES_CAPACITY];
 static int descriptors_before;
 
-/* Whether something is there that was there at `first` already, and is not older than the tests. */
+/* Whether a name exists that `first` already lists, and that did not exist before the tests. */
 static bool is_left(char *first) {
     static char now[NAMES_CAPACITY];
     bool left = false;
@@ -60,7 +60,7 @@ void leftovers_begin(void) {
     descriptors_before = descriptors();
 }
 
-/* What other programs of this machine have there goes by itself. */
+/* Names of other programs of this machine disappear in time. */
 void leftovers_check(void) {
     static char first[NAMES_CAPACITY];
     list_names(first);

@@ -1,4 +1,4 @@
-/* The table of operations: what each gives, against a serial loop over the ranks, and what it moves, against the
+/* The table of operations: the result of each, against a serial loop over the ranks, and its traffic, against the
  * formulas of collectives.c. */
 #include "tests/comm/operations.h"
 
@@ -12,7 +12,7 @@ struct problem {
     struct rank *rank;
     struct buffers *b;
     enum place place;
-    size_t count, nbytes; /* elements; bytes of as many */
+    size_t count, nbytes; /* the message in elements, and in bytes */
     ls_dtype dtype;
     ls_reduce_op op;
     int root;
@@ -23,7 +23,8 @@ static size_t world_of(const struct problem *p) { return (size_t)p->rank->world_
 static size_t rank_of(const struct problem *p) { return (size_t)p->rank->rank; }
 static bool is_root(const struct problem *p) { return p->rank->rank == p->root; }
 
-/* A guarded buffer with `parts` times count of this rank's values; and the check that a buffer holds some rank's. */
+/* A guarded buffer with `parts` times count of this rank's values; and the check that a buffer contains the values of a
+ * given rank. */
 static char *filled(const struct problem *p, size_t parts) {
     char *buffer = guarded(p->rank, p->b, p->place, parts * p->nbytes);
     fill_values(buffer, p->dtype, p->rank->rank, 0, parts * p->count);
@@ -42,7 +43,7 @@ static void check_reduced(const struct problem *p, const char *buffer, size_t fi
     CHECK(memcmp(buffer, p->b->expected, p->nbytes) == 0);
 }
 
-/* What the group is given for a buffer, and whether that worked. */
+/* The address to pass to the group for a buffer; and whether the operation succeeded. */
 static void *given(const struct problem *p, void *buffer) { return buffer_to_group(p->rank, p->b, buffer); }
 
 static bool done(const struct problem *p, ls_status status) {
@@ -50,7 +51,7 @@ static bool done(const struct problem *p, ls_status status) {
     return status == LS_OK;
 }
 
-/* --- one function per operation: runs it and checks what it wrote, and that it wrote nothing else ----------------- */
+/* --- one function per operation: runs it and checks its output, and that it writes nothing else ------------------- */
 
 static void check_all_reduce(const struct problem *p) {
     struct rank *rank = p->rank;
@@ -77,7 +78,7 @@ static void check_reduce(const struct problem *p) {
     check_guards(rank, buffer, p->nbytes);
 }
 
-/* Where a gather or all_gather in place sends from: the rank's own place in the buffer that it receives in. */
+/* The send buffer of a gather or all_gather in place: the rank's own part of the receive buffer. */
 static char *filled_in_place(const struct problem *p) {
     char *whole = guarded(p->rank, p->b, p->place, world_of(p) * p->nbytes);
     memset(whole, 0, world_of(p) * p->nbytes);
@@ -112,7 +113,7 @@ static void check_gather(const struct problem *p) {
     if (!in_place) check_guards(rank, send, p->nbytes);
 }
 
-/* `part` of the send buffer has become the result, if in place; the rest is as it was. */
+/* Checks that `part` of the send buffer has become the result, if in place, and that the rest is unchanged. */
 static void check_sent_parts(const struct problem *p, const char *send, bool in_place) {
     for (size_t part = 0; part < world_of(p); part++)
         if (!in_place || part != rank_of(p))
@@ -129,7 +130,7 @@ static void check_scatter(const struct problem *p) {
                                   p->count, p->dtype, p->root)));
     check_values(p, receive, p->root, rank_of(p) * p->count, p->count);
     if (!in_place) check_guards(rank, receive, p->nbytes);
-    check_sent_parts(p, send, false); /* in place, the result is what was there */
+    check_sent_parts(p, send, false); /* in place, the result equals the input */
 }
 
 static void check_reduce_scatter(const struct problem *p) {
@@ -150,7 +151,8 @@ static void check_barrier(const struct problem *p) {
 
 static int partner_of(const struct rank *rank) { return (rank->rank ^ 1) < rank->world_size ? rank->rank ^ 1 : -1; }
 
-/* To the right, from the left; odd ranks receive first, so that no two wait for one another. Then both ways at once. */
+/* To the right, from the left; odd ranks receive first, so that no two wait for each other. Then both directions at
+ * once. */
 static void check_ring(const struct problem *p) {
     struct rank *rank = p->rank;
     int world = rank->world_size, right = (rank->rank + 1) % world, left = (rank->rank + world - 1) % world;
@@ -174,7 +176,7 @@ static void check_ring(const struct problem *p) {
     check_guards(rank, send, p->nbytes);
 }
 
-/* --- what each slice of them moves: the formulas at the top of collectives.c -------------------------------------- */
+/* --- the traffic of a slice of each: the formulas at the top of collectives.c ------------------------------------- */
 
 /* `n` bytes to or from each of the other ranks. */
 static void all_send_to_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
@@ -213,7 +215,7 @@ static void moves(const struct problem *p, struct ls_comm_traffic *t, size_t fro
     t->received_bytes += to == rank_of(p) ? n : 0;
 }
 
-/* The bytes of rank r's share of n: cut at cache lines. */
+/* The bytes of rank r's share of n, cut at cache lines. */
 static size_t share_of(const struct problem *p, size_t n, size_t r) {
     size_t elements = n / ls_dtype_nbytes(p->dtype), share = (elements + world_of(p) - 1) / world_of(p);
     size_t lines = (share * ls_dtype_nbytes(p->dtype) + 63) / 64, begin = r * lines * 64;
@@ -250,9 +252,9 @@ static const struct operation {
     void (*check)(const struct problem *p);
     void (*moved)(const struct problem *p, struct ls_comm_traffic *t, size_t slice_nbytes, bool one_round);
     bool reduces, rooted, can_be_in_place;
-    bool root_publishes; /* root alone; else all do */
+    bool root_publishes; /* only the root publishes; else all ranks do */
     bool whole;          /* publishes a part for each rank */
-    bool for_gpus;       /* among host memory: test_send_recv.c */
+    bool for_gpus;       /* in host memory: test_send_recv.c */
 } operations[] = {
     {.name = "all_reduce", .check = check_all_reduce, .moved = reduced_on_all, .reduces = true},
     {.name = "broadcast", .check = check_broadcast, .moved = root_sends, .rooted = true, .root_publishes = true},
@@ -287,7 +289,7 @@ static size_t staged_columns(const struct operation *operation, const struct pro
     bool staged = false;
     for (int r = 0; r < p->rank->world_size; r++)
         if (!operation->root_publishes || r == p->root) staged = staged || !is_shared(p->place, r);
-    if (p->rank->crew || is_carried(p->rank)) staged = false; /* threads see every buffer where it lies */
+    if (p->rank->crew || is_carried(p->rank)) staged = false; /* threads read every buffer directly */
     size_t line = LS_CACHE_LINE_BYTES / ls_dtype_nbytes(p->dtype);
     size_t columns = LS_STAGE_BYTES / parts_of(operation, p->rank->world_size) / ls_dtype_nbytes(p->dtype);
     return staged ? columns / line * line : 0;
@@ -297,7 +299,7 @@ static void expect_traffic(const struct operation *operation, const struct probl
     t->operations++;
     if (p->count == 0 || p->rank->world_size == 1 || !operation->moved) return;
     bool one_round = parts_of(operation, p->rank->world_size) * p->nbytes <= LS_EAGER_BYTES;
-    if (is_carried(p->rank) && operation->moved == reduced_on_root) one_round = true; /* root gets all of it */
+    if (is_carried(p->rank) && operation->moved == reduced_on_root) one_round = true; /* the root receives all of it */
     size_t columns = one_round ? 0 : staged_columns(operation, p);
     if (columns == 0) columns = p->count;
     for (size_t first = 0; first < p->count; first += columns) {
@@ -306,7 +308,7 @@ static void expect_traffic(const struct operation *operation, const struct probl
     }
 }
 
-/* On GPUs operations are counted, and NCCL's messages are its own business. */
+/* On GPUs operations are counted, but not messages, which NCCL decides. */
 static void run_on_gpu(const struct operation *operation, const struct problem *p) {
     struct rank *rank = p->rank;
     struct ls_comm_traffic before, after;
@@ -330,8 +332,8 @@ static void run_problem(const struct operation *operation, const struct problem 
     CHECK(traffic.sent_bytes == expected.sent_bytes && traffic.received_bytes == expected.received_bytes);
 }
 
-/* Nothing, one, odd, the most that goes in one round, one more, several slices (GPUs: less, for the CPU does their
- * work). */
+/* Nothing, one, odd, the largest count for one round, one more, several slices (fewer on GPUs, whose work a CPU
+ * does). */
 enum { COUNTS = 6, GPU_COUNT = OPERATIONS_GPU_COUNT };
 static void choose_counts(size_t counts[COUNTS], const struct operation *operation, const struct problem *p) {
     size_t unit = parts_of(operation, p->rank->world_size) * ls_dtype_nbytes(p->dtype);
@@ -354,7 +356,7 @@ static void run_problems(const struct operation *operation, struct problem *p) {
         }
 }
 
-/* Several slices take long, so not every type goes through with every number of ranks. */
+/* Several slices take long, so not every type is tested with every number of ranks. */
 static bool is_chosen(const struct operation *operation, int world_size, size_t c, ls_dtype dtype, ls_reduce_op op) {
     if (!operation->reduces && op != LS_REDUCE_SUM) return false;
     if (c < COUNTS - 1) return true;

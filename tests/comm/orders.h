@@ -1,11 +1,11 @@
-/* The orders of summation that the all-reduce algorithms promise, as plain serial loops. */
+/* The orders of summation that the all-reduce algorithms guarantee, as plain serial loops. */
 #ifndef TESTS_COMM_ORDERS_H
 #define TESTS_COMM_ORDERS_H
 
 #include "common/comm/comm.h"
 
-/* What an all-reduce of fill_values (values.h) over `world_size` ranks must give, to the bit, if the message goes
- * through in one slice: in the order, and rounded as often, as the algorithm's file says. */
+/* The result, to the bit, of an all-reduce of fill_values (values.h) over `world_size` ranks, if the message is sent in
+ * one slice: summed in the order, and rounded as often, as the algorithm's file says. */
 void fill_reduced_by(const char *algorithm, void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size,
                      size_t count);
 

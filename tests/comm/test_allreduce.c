@@ -1,4 +1,4 @@
-/* All-reduce by every algorithm: to the bit in the order that its file promises, the same on all ranks, however the
+/* All-reduce by every algorithm: to the bit in the order that its file guarantees, the same on all ranks, wherever the
  * buffers lie. */
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void run_all(void (*body)(struct rank *rank), const int *world_sizes) {
         for (const int *n = world_sizes; *n > 0; n++) run_good_ranks_on_all(*n, body, row->name);
 }
 
-/* Compared by means of an operation that has a test of its own. */
+/* Compares by means of an operation that has its own test. */
 static void check_same_on_all_ranks(struct rank *rank, const void *memory, size_t nbytes) {
     int64_t mine = (int64_t)hash_bytes(memory, nbytes), all[LS_COMM_MAX_RANKS];
     CHECK(ls_comm_all_gather(rank->comm, rank->stream, &mine, all, 1, LS_INT64) == LS_OK);
@@ -53,7 +53,7 @@ static char *reduced(struct rank *rank, struct buffers *b, enum place place, siz
     return buffer;
 }
 
-/* Messages of one slice: the promised order, wherever the buffers lie. Rank 0 computes what must come out. */
+/* Messages of one slice: the guaranteed order, wherever the buffers lie. Rank 0 computes the expected result. */
 static void check_order(struct rank *rank, struct buffers *b, size_t count, ls_dtype dtype, ls_reduce_op op) {
     size_t nbytes = count * ls_dtype_nbytes(dtype);
     if (rank->rank == 0) fill_reduced_by(algorithm_of(rank), b->expected, dtype, op, rank->world_size, count);
@@ -83,8 +83,8 @@ TEST(test_order) {
 
 /* --- large messages ----------------------------------------------------------------------------------------------- */
 
-/* In shared memory a message of any size is one slice. Elsewhere it goes in several, and then the ring's order of
- * summation is another, but still the same on all ranks and in every run. */
+/* In shared memory a message of any size is one slice. Otherwise it is sent in several, and the ring then sums in a
+ * different order, which is still the same on all ranks and in every run. */
 static void check_large(struct rank *rank, struct buffers *b, size_t count, ls_dtype dtype) {
     size_t nbytes = count * ls_dtype_nbytes(dtype);
     uint64_t hash[PLACE_COUNT];
@@ -100,7 +100,7 @@ static void check_large(struct rank *rank, struct buffers *b, size_t count, ls_d
     CHECK(hash_bytes(b->expected, nbytes) == hash[SHARED]);
 }
 
-/* Sums of small whole numbers are exact in every order and type. */
+/* Sums of small integers are exact in every order and type. */
 static void check_exact(struct rank *rank, struct buffers *b, enum place place, size_t count, ls_dtype dtype) {
     size_t nbytes = count * ls_dtype_nbytes(dtype);
     char *buffer = guarded(rank, b, place, nbytes);
@@ -131,7 +131,7 @@ TEST(test_large_messages) {
     run_all(large_body, world_sizes);
 }
 
-/* Two nodes and more: ranks that LS_RANKS_PER_NODE divides. */
+/* Two or more nodes: numbers of ranks that LS_RANKS_PER_NODE divides. */
 TEST(test_nodes) {
     static const int nodes[][2] = {{2, 4}, {2, 6}, {3, 6}, {1, 3}, {2, 5}};
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
@@ -144,7 +144,7 @@ TEST(test_nodes) {
     unsetenv("LS_RANKS_PER_NODE");
 }
 
-/* --- one after the other ------------------------------------------------------------------------------------------ */
+/* --- consecutive operations --------------------------------------------------------------------------------------- */
 
 #define IN_A_ROW 12
 
@@ -178,7 +178,7 @@ TEST(test_in_a_row) {
 
 /* --- NaN ---------------------------------------------------------------------------------------------------------- */
 
-/* A NaN of any rank must come out of every reduction. */
+/* A NaN of any rank must appear in the result of every reduction. */
 static void check_nan(struct rank *rank, struct buffers *b, ls_dtype dtype, ls_reduce_op op, size_t count) {
     char *buffer = guarded(rank, b, SHARED, count * ls_dtype_nbytes(dtype));
     for (size_t i = 0; i < count; i++)

@@ -15,7 +15,7 @@ typedef struct ls_allreduce_cost cost;
 static const ls_dtype dtypes[] = {LS_FP32, LS_FP16, LS_INT64};
 #define DTYPES (sizeof dtypes / sizeof *dtypes)
 
-/* Around the ends of chunks, of one round, of the tree's segments, and where some ranks' chunks are empty. */
+/* Around the ends of chunks, of one round, of the tree's segments, and counts that leave some ranks' chunks empty. */
 static const size_t counts[] = {0, 1, 15, 16, 17, 33, 129, 500, 1024, 1025, 2047, 2049, 4099, 16384, 16385, LARGEST};
 #define COUNTS (sizeof counts / sizeof *counts)
 
@@ -26,7 +26,7 @@ static cost cost_of(const char *algorithm, int world_size, int rank, size_t coun
     return result;
 }
 
-/* --- what is counted ---------------------------------------------------------------------------------------------- */
+/* --- measured traffic --------------------------------------------------------------------------------------------- */
 
 static void check_traffic(struct rank *rank, void *buffer, size_t count, ls_dtype dtype) {
     ls_comm_traffic before, after;
@@ -55,9 +55,9 @@ TEST(test_counted_traffic) {
         for (int n = 1; n <= 16; n = n == 9 ? 16 : n + 1) run_good_ranks_on_all(n, traffic_body, row->name);
 }
 
-/* --- what must hold ----------------------------------------------------------------------------------------------- */
+/* --- invariants --------------------------------------------------------------------------------------------------- */
 
-/* What is sent is received by somebody, and every rank's values and every result have been on the way. */
+/* Every byte sent is received, and the total is 2 (W - 1) times the array, or W (W - 1) times in one round. */
 static void check_sums(const char *algorithm, int world_size, size_t count, size_t element_nbytes) {
     cost sum = {0};
     for (int rank = 0; rank < world_size; rank++) {
@@ -92,7 +92,7 @@ TEST(test_nodes) {
             for (size_t c = 0; c < COUNTS; c++) check_sums("hierarchical", n, counts[c], 4);
         run_good_ranks_on_all(6, traffic_body, "hierarchical");
     }
-    /* two nodes of two: inside, 32 KiB twice, as a share goes and comes; between them, 16 KiB twice */
+    /* two nodes of two: within a node, a share of 32 KiB is sent there and back; between nodes, 16 KiB twice */
     setenv("LS_RANKS_PER_NODE", "2", 1);
     cost got = cost_of("hierarchical", 4, 1, 64 * 256, 4);
     assert_int_equal(got.steps, 4);
@@ -105,7 +105,7 @@ TEST(test_nodes) {
 
 /* --- known values ------------------------------------------------------------------------------------------------- */
 
-/* Of messages of `kib` KiB: what rank `rank` sends and receives, in KiB and messages. */
+/* For messages of `kib` KiB: the traffic of rank `rank`, in KiB and messages. */
 static const struct known {
     const char *algorithm;
     int world_size, rank;
@@ -146,7 +146,7 @@ TEST(test_known_costs) {
                      k->algorithm, k->world_size, k->rank, got.steps, got.sent_messages, got.sent_bytes,
                      got.received_messages, got.received_bytes);
     }
-    /* shares of 32 elements: 33 ranks have one, the others do not */
+    /* shares of 32 elements: 33 ranks have one, the others have none */
     assert_int_equal(cost_of("direct", 64, 0, 1025, 4).sent_messages, 32 + 63);
     assert_int_equal(cost_of("direct", 64, 63, 1025, 4).sent_messages, 33);
 }

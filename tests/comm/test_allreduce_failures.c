@@ -1,5 +1,5 @@
-/* A rank that dies or stops in the middle of an all-reduce, between two steps of the algorithm: all others end in time
- * and name it, whomever they were waiting for. */
+/* A rank dies or stops in the middle of an all-reduce, between two steps of the algorithm: all others end in time and
+ * name it, whichever rank they were waiting for. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -14,17 +14,17 @@
 #include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
-#define RANKS 5 /* no power of two: rank 4 is extra to halving-doubling, a leaf to the tree */
+#define RANKS 5 /* not a power of two: rank 4 is extra to halving-doubling, a leaf to the tree */
 #define TIMEOUT_S 1.5
-#define LONG_TIMEOUT_S 40.0 /* where something else is noticed long before */
-#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 40.0 /* for waits that must end much earlier for another reason */
+#define GRACE_S 25.0        /* slack added to deadlines for loaded machines and sanitizers */
 #define PAGE_BYTES ((size_t)4096)
 #define COUNT 100000
 
 static struct plan {
     const char *algorithm;
     int victim;
-    int signal; /* SIGKILL or SIGSTOP: how the victim ends its part */
+    int signal; /* SIGKILL or SIGSTOP: how the victim fails */
 } plan;
 
 static void fall_silent(int number) {
@@ -32,8 +32,8 @@ static void fall_silent(int number) {
     (void)kill(getpid(), plan.signal);
 }
 
-/* The victim may not write to a part of its own buffer: its first write there finishes it. The part begins in the
- * middle, so that the algorithm has begun; only direct writes to no more than a share. */
+/* A part of the victim's own buffer is read-only: the victim fails at its first write there. The part begins in the
+ * middle, so that the algorithm has started by then, except for direct, which writes at most a share. */
 static void lay_trap(struct rank *rank, char *buffer) {
     struct sigaction action = {.sa_handler = fall_silent};
     size_t before = strcmp(plan.algorithm, "direct") == 0 ? 0 : (size_t)COUNT * 2;
@@ -54,7 +54,7 @@ static void victim_body(struct rank *rank) {
     CHECK(rank->rank != plan.victim);
     CHECK(status == (plan.signal == SIGKILL ? LS_ERR_PEER : LS_ERR_TIMEOUT));
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    snprintf(text, sizeof text, "rank %d %s", plan.victim, plan.signal == SIGKILL ? "died" : "did not come within");
+    snprintf(text, sizeof text, "rank %d %s", plan.victim, plan.signal == SIGKILL ? "died" : "did not arrive within");
     CHECK(strstr(rank->message, text) != NULL);
     CHECK(strstr(rank->message, "all_reduce (sum) of 100000 fp32 elements (operation 2, 400000 bytes)") != NULL);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == status);
@@ -62,7 +62,7 @@ static void victim_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* A stopped rank is killed once all others have ended. */
+/* Kills a stopped rank once all others have ended. */
 static void bury(const pid_t *pids) {
     siginfo_t info;
     for (int r = 0; r < RANKS; r++)

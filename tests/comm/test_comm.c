@@ -25,7 +25,7 @@ TEST(test_operations) {
 
 /* --- special values ----------------------------------------------------------------------------------------------- */
 
-/* A NaN of any rank must come out of every reduction. */
+/* A NaN of any rank must appear in the result of every reduction. */
 static void check_nan(struct rank *rank, struct buffers *b, ls_dtype dtype, ls_reduce_op op) {
     for (size_t count = 100; count <= 100000; count *= 1000) {
         char *buffer = guarded(rank, b, PRIVATE, count * ls_dtype_nbytes(dtype));

@@ -1,5 +1,4 @@
-/* What surrounds the collective operations, on every back-end: streams, shared memory, wrong
- * arguments, endings. */
+/* Calls around the collective operations, on every back-end: streams, shared memory, wrong arguments, destruction. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ static void streams_body(struct rank *rank) {
     for (int i = 0; i < ROUNDS; i++) {
         CHECK(ls_comm_alloc_shared(rank->comm, NULL, COUNT * sizeof(float), (void **)&buffers[i]) == LS_OK);
         for (int k = 0; k < COUNT; k++) buffers[i][k] = (float)(rank->rank + i + k % 7);
-        /* the next region is allocated, on the host, while this operation may be running */
+        /* the host allocates the next region while this operation may be running */
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffers[i], COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     }
     CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
@@ -59,7 +58,7 @@ static void memory_body(struct rank *rank) {
     void *none = &none;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, (size_t)1 << 45, &none) == LS_ERR_NO_MEMORY && none == NULL);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    rank_close(rank); /* with all of them */
+    rank_close(rank); /* frees all of them */
 }
 
 static ls_status fill_nothing(ls_comm *comm, ls_region *region) {
@@ -67,7 +66,7 @@ static ls_status fill_nothing(ls_comm *comm, ls_region *region) {
     return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate anything today", comm->rank);
 }
 
-/* One rank gets no memory: nobody does, everybody knows why, and the group goes on. */
+/* One rank cannot allocate memory: no rank gets any, all report why, and the group remains usable. */
 static void poor_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     const struct ls_transport *rich = rank->comm->transport;
@@ -105,7 +104,7 @@ static void arguments_body(struct rank *rank) {
     CHECK(ls_comm_broadcast(comm, rank->stream, &x, 1, LS_FP32, -1) == LS_ERR_INVALID);
     CHECK(ls_comm_send(comm, rank->stream, &x, 1, LS_FP32, rank->rank) == LS_ERR_INVALID);
     CHECK(ls_comm_recv(comm, rank->stream, &x, 1, LS_FP32, 2) == LS_ERR_INVALID);
-    /* none of them counts: the group is as good as before */
+    /* none of the refused calls counts: the group is unchanged */
     CHECK(ls_comm_all_reduce(comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK && x == 2);
     CHECK(strcmp(ls_comm_backend(comm), rank->backend->name) == 0);
     CHECK(strcmp(ls_comm_allreduce(comm), rank->argument ? rank->argument : "direct") == 0);
@@ -119,7 +118,7 @@ TEST(test_arguments) {
         run_good_ranks_on_all(2, arguments_body, row->name);
 }
 
-/* A group that is given no algorithm runs "direct", with messages of any size. */
+/* A group created without an algorithm uses "direct", for messages of any size. */
 static void auto_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     float *buffer;
@@ -140,7 +139,7 @@ static void auto_body(struct rank *rank) {
 
 TEST(test_auto) { run_good_ranks_on_all(4, auto_body, NULL); }
 
-/* What create_threads refuses, all of out[] having become NULL; what it does not look at. */
+/* The options that create_threads refuses, after setting all of out[] to NULL; and those that it ignores. */
 static void thread_options_body(struct rank *rank) {
     const ls_comm_options good = {.rank = 77, .world_size = 3, .timeout_s = 1};
     ls_comm_options bad[] = {good, good, good, good};
@@ -148,8 +147,8 @@ static void thread_options_body(struct rank *rank) {
     bad[1].world_size = LS_COMM_MAX_RANKS + 1;
     bad[2].timeout_s = 0;
     bad[3].allreduce = "magic";
-    const char *const texts[] = {"a group has 1 to 64 ranks, not 0", "a group has 1 to 64 ranks, not 65",
-                                 "a group's timeout must be more than 0", "there is no all-reduce algorithm \"magic\""};
+    const char *const texts[] = {"a group takes 1 to 64 ranks, not 0", "a group takes 1 to 64 ranks, not 65",
+                                 "a group's timeout must be more than 0", "unknown all-reduce algorithm \"magic\""};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ls_comm *out[3] = {(ls_comm *)rank, (ls_comm *)rank, (ls_comm *)rank};
         ls_log_capture(rank->message, sizeof rank->message);
@@ -186,8 +185,8 @@ static void endings_body(struct rank *rank) {
 
 static _Atomic int rank_1_is_done;
 
-/* Rank 1 is slow inside of an operation; rank 0, whose own operation fails meanwhile, may not return before it has
- * left. */
+/* Rank 1 is slow within an operation; rank 0, whose own operation fails meanwhile, may not return before rank 1 has
+ * left it. */
 static void slow_reader_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, 0.1) == LS_OK);
     if (rank->rank == 0) {

@@ -1,5 +1,5 @@
-/* What a group of processes does when ranks die, stop, stay away or do not fit together: every survivor ends in time
- * with a message that names them, and nothing is left behind. */
+/* A group of processes whose ranks die, stop, stay away or do not match: every survivor ends in time with a message
+ * that names them, and nothing is left behind. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,12 +20,12 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 1.0
-#define LONG_TIMEOUT_S 40.0 /* where something else is noticed long before */
-#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 40.0 /* for waits that must end much earlier for another reason */
+#define GRACE_S 25.0        /* slack added to deadlines for loaded machines and sanitizers */
 #define RANKS 3
 #define SHARED_BYTES 400000
 
-/* Ends with exit status 0 for those ranks whose bit is set in `good`, and with `other` for the rest. */
+/* Ranks whose bit is set in `good` must end with exit status 0, and the rest with `other`. */
 static void run_and_expect(void (*body)(struct rank *rank), const void *argument, void (*meanwhile)(const pid_t *pids),
                            unsigned good, int other) {
     run_ranks_expecting(&rank_backends[0], RANKS, body, argument, meanwhile, good, other);
@@ -33,7 +33,7 @@ static void run_and_expect(void (*body)(struct rank *rank), const void *argument
 
 /* --- a rank that is lost ------------------------------------------------------------------------------------------ */
 
-/* All-reduces until something fails; checks that this rank hears of `culprit` in time. */
+/* All-reduces until an operation fails; checks that this rank learns of `culprit` in time. */
 static void reduce_until_failure(struct rank *rank, ls_status status, const char *culprit) {
     float *buffer;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, SHARED_BYTES, (void **)&buffer) == LS_OK);
@@ -47,7 +47,7 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
     CHECK(rank_says(rank, culprit));
     CHECK(rank_says(rank, "all_reduce (sum) of 100000 fp32 elements (operation ") && rank_says(rank, "400000 bytes"));
-    /* and from now on nothing works any more, at once, and the reason has been said */
+    /* from now on every call fails at once, and the reason is not reported again */
     (void)ls_device_synchronize(rank->device);
     char again[200];
     ls_log_sink before = ls_log_capture(again, sizeof again);
@@ -74,11 +74,11 @@ static void stopped_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     rank->comm->timeout_s = TIMEOUT_S;
     if (rank->rank == 2) rank_signal_soon(SIGSTOP, 100000);
-    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
+    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s");
     rank_close(rank);
 }
 
-/* Once the others have ended, whom it must not die before. */
+/* Once the others have ended: rank 2 must not die before them. */
 static void kill_rank_2(const pid_t *pids) {
     siginfo_t ended;
     for (int r = 0; r < 2; r++) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
@@ -124,7 +124,7 @@ TEST(test_exiting_rank) {
     run_and_expect(lost_peer_body, NULL, NULL, 5, 7);
 }
 
-/* --- a rank that never comes -------------------------------------------------------------------------------------- */
+/* --- a rank that never arrives ------------------------------------------------------------------------------------ */
 
 static void absent_body(struct rank *rank) {
     int absent = *(const int *)rank->argument;
@@ -133,12 +133,12 @@ static void absent_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(rank_says(rank, absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0"
+    CHECK(rank_says(rank, absent == 0 ? "rank 0 did not arrive to form the group: the store has no key group/shm/rank0"
                                       : "rank 2"));
     rank_close(rank);
 }
 
-/* Rank 0 does not come as far as the store. */
+/* Rank 0 never reaches the store. */
 static void run_without_key(void (*body)(struct rank *rank), const void *argument) {
     double usual_s = rank_get_timeout_s;
     rank_get_timeout_s = 2;
@@ -152,12 +152,12 @@ TEST(test_absent_rank) {
     run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
 }
 
-/* --- a rank 0 that stops while the group forms ------------------------------------------------------------------------ */
+/* --- a rank 0 that stops while the group forms -------------------------------------------------------------------- */
 
 static _Atomic pid_t *first_pid; /* shared */
 static ls_status (*usual_get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
 
-/* Of rank 2, which comes late: rank 0 has served rank 1, and will not serve this one. */
+/* Rank 2, which arrives late, calls this: rank 0 has served rank 1, and will not serve rank 2. */
 static ls_status stop_first(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
     while (atomic_load(first_pid) == 0) usleep(1000);
     usleep(300000);
@@ -165,7 +165,7 @@ static ls_status stop_first(void *context, const char *key, void *value, size_t 
     return usual_get(context, key, value, capacity, nbytes);
 }
 
-/* Nobody accuses a rank that waits for rank 0, too. */
+/* A rank that waits for rank 0, too, is not blamed. */
 static void stopped_host_body(struct rank *rank) {
     if (rank->rank == 0) atomic_store(first_pid, getpid());
     usual_get = rank->bootstrap.get;
@@ -200,11 +200,11 @@ static void different_body(struct rank *rank) {
                                .bootstrap = &rank->bootstrap};
     ls_status status = ls_comm_create_shm(&rank->comm, &options);
     CHECK(rank->comm == NULL);
-    /* who calls after rank 0 has turned somebody away finds it gone */
+    /* a rank that connects after rank 0 has refused another finds rank 0 gone */
     bool late = status == LS_ERR_PEER && rank->rank != 0 &&
                 (rank_says(rank, "rank 0, which has given up") || rank_says(rank, "rank 0 gave up"));
     CHECK(late || (status == LS_ERR_INVALID && rank_says(rank, "cannot form the group")));
-    CHECK(late || !algorithms || rank_says(rank, "rank 2 uses the all-reduce algorithm naive, rank 0 uses direct"));
+    CHECK(late || !algorithms || rank_says(rank, "rank 2 uses the all-reduce algorithm naive, but rank 0 uses direct"));
 }
 
 static void options_body(struct rank *rank) {
@@ -231,7 +231,7 @@ TEST(test_different_groups) {
 
 /* --- a machine with a limit --------------------------------------------------------------------------------------- */
 
-/* As with `ulimit -v`: what the process has now, and some more. */
+/* As `ulimit -v` does: the present size of the process, and some more. */
 static void limit_space(struct rank *rank, size_t more_bytes) {
     FILE *file = fopen("/proc/self/statm", "r");
     unsigned long pages = 0;
@@ -246,8 +246,8 @@ static void lift_limit(struct rank *rank) {
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-/* Address space for what the group needs is enough: its buffers twice (sanitizers need some, too). Where one rank gets
- * too little, nobody has the region; the group goes on, and the ranks still agree where the next one lies. */
+/* Address space for the group's buffers, twice, is enough (sanitizers need some, too). If one rank gets too little, no
+ * rank has the region; the group remains usable, and the ranks still agree on the place of the next region. */
 static void limited_space_body(struct rank *rank) {
     enum { LARGE = 8 << 20, SMALL = 5000 };
     float *small, *large;
@@ -255,14 +255,14 @@ static void limited_space_body(struct rank *rank) {
     limit_space(rank, (size_t)1 << 30);
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, LARGE, (void **)&large) == LS_OK);
-    /* makes a window that has room for more */
+    /* creates a window that has room for more */
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, SMALL, (void **)&small) == LS_OK);
     if (rank->rank == 1) limit_space(rank, (size_t)32 << 20);
     ls_status status = ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none);
     CHECK(status == (rank->rank == 1 ? LS_ERR_NO_MEMORY : LS_ERR_PEER) && !none);
     if (rank->rank == 1)
         CHECK(rank_says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
-    CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* those who had room gave it back */
+    CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* ranks that had room gave it back */
     lift_limit(rank);
     for (int round = 0; round < 2; round++) { /* in that window, and in a new one */
         size_t nbytes = round == 0 ? SMALL : 4 * (size_t)LARGE;
@@ -271,7 +271,7 @@ static void limited_space_body(struct rank *rank) {
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, small, 2, LS_FP32, LS_REDUCE_SUM) == LS_OK);
         CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
         CHECK(small[0] == 6 && small[1] == 6);
-        /* too large for a message that goes along with the meeting: it is read where it lies */
+        /* too large for a message sent along with the barrier: read in place */
         for (size_t k = 0; k < SMALL / sizeof *small; k++) small[k] = (float)(rank->rank + (int)k);
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, small, SMALL / sizeof *small, LS_FP32, LS_REDUCE_SUM) ==
               LS_OK);
@@ -298,6 +298,6 @@ TEST(test_limited_space) {
     run_without_key(no_space_body, NULL);
 }
 
-/* --- what is left ------------------------------------------------------------------------------------------------- */
+/* --- leftovers ---------------------------------------------------------------------------------------------------- */
 
 LEFTOVERS_MAIN

@@ -1,5 +1,5 @@
-/* What a group does, on every back-end, when ranks are out of step, leave, come late or give up: every rank ends in
- * time with a message that names who it was. */
+/* Ranks of a group, on every back-end, are out of step, leave, arrive late or give up: every rank ends in time with a
+ * message that names the culprit. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 30.0
-#define GRACE_S 25.0 /* what noticing may take on a loaded machine, or under a sanitizer */
+#define GRACE_S 25.0 /* slack for detection on a loaded machine, or under a sanitizer */
 #define SHORT_S 0.5
 #define RANKS 3
 
@@ -25,7 +25,7 @@ static void sleep_ms(long ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* Until somebody has given up. */
+/* Waits until a rank has given up. */
 static void await_failure(const struct rank *rank) {
     while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sleep_ms(5);
 }
@@ -108,7 +108,7 @@ TEST(test_unmatched_calls) {
 
 /* --- leaving and staying away ------------------------------------------------------------------------------------- */
 
-/* Whatever the others wait for: a collective operation, a message, an allocation. */
+/* Any wait of the other ranks: for a collective operation, a message, an allocation. */
 static ls_status wait_for_rank_0(struct rank *rank, const char *how, float *x) {
     if (strcmp(how, "recv") == 0) return ls_comm_recv(rank->comm, rank->stream, x, 4, LS_FP32, 0);
     if (strcmp(how, "send") == 0) return ls_comm_send(rank->comm, rank->stream, x, 4, LS_FP32, 0);
@@ -125,7 +125,7 @@ static void leaves_body(struct rank *rank) {
     float *x = calloc(70000, sizeof *x);
     CHECK(x && ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     if (rank->rank == 0) {
-        sleep_ms(20); /* the others wait by now; it does not matter if they do not */
+        sleep_ms(20); /* the others usually wait by now; the test does not depend on it */
     } else {
         double begin_us = ls_now_us();
         CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_PEER);
@@ -149,7 +149,7 @@ static void late_body(struct rank *rank) {
         double begin_us = ls_now_us();
         CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_TIMEOUT);
         CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
-        CHECK(rank_says(rank, "rank 0 did not come within 0.5 s"));
+        CHECK(rank_says(rank, "rank 0 did not arrive within 0.5 s"));
     }
     (void)ls_device_synchronize(rank->device);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_TIMEOUT);
@@ -174,7 +174,7 @@ static void abort_body(struct rank *rank) {
     if (rank->rank == 1) {
         sleep_ms(100);
         CHECK(ls_comm_abort(rank->comm, "its data ran out"));
-        CHECK(!ls_comm_abort(rank->comm, "and again")); /* the first reason stands */
+        CHECK(!ls_comm_abort(rank->comm, "and again")); /* the first reason is kept */
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
     } else {
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
@@ -200,12 +200,12 @@ static void *abort_main(void *argument) {
     const struct rank *rank = argument;
     ls_comm_traffic traffic;
     sleep_ms(20);
-    ls_comm_traffic_read(rank->comm, &traffic); /* any thread may */
+    ls_comm_traffic_read(rank->comm, &traffic); /* any thread may call this */
     ls_comm_abort(rank->comm, traffic.operations == 1 ? "somebody else says so" : "miscounted");
     return NULL;
 }
 
-/* Another thread gives up for a rank that waits itself. */
+/* Another thread gives up for a rank that is waiting. */
 static void abort_from_outside_body(struct rank *rank) {
     CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
     pthread_t thread;
@@ -235,7 +235,7 @@ TEST(test_abort) {
 
 static _Atomic bool has_left;
 
-/* Rank 0 is inside of rank 1's buffers, in an operation that takes longer than rank 1's patience. */
+/* Rank 0 uses rank 1's buffers in an operation that takes longer than rank 1's timeout. */
 static void slow_reader_body(struct rank *rank) {
     float x = 1;
     CHECK(rank_open(rank, "inline", NULL, SHORT_S) == LS_OK);
@@ -249,7 +249,7 @@ static void slow_reader_body(struct rank *rank) {
     } else {
         while (!atomic_load(inside)) sleep_ms(1);
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_ERR_TIMEOUT);
-        CHECK(atomic_load(&has_left)); /* only now may x go */
+        CHECK(atomic_load(&has_left)); /* x may be freed only now */
     }
     rank_close(rank);
 }
@@ -260,21 +260,21 @@ TEST(test_failed_operations_outlast_their_readers) {
     }
 }
 
-/* --- strangers at the socket where the group forms ------------------------------------------------------------------ */
+/* --- foreign connections while the group forms -------------------------------------------------------------------- */
 
 struct stranger {
     uid_t user;
     uint32_t magic;
 };
 
-/* What a rank says first (shm_handshake.c). With such an algorithm a rank would end the group. */
+/* The first message of a rank (shm_handshake.c). A rank with this algorithm would end the group. */
 struct greeting {
     uint32_t magic, segment_nbytes;
     int32_t rank, world_size;
     char allreduce[32];
 };
 
-/* In a process of its own; 0 if it has come to the socket, and heard nothing. */
+/* In a process of its own; returns 0 if it reached the socket, and got no answer. */
 static int call_on_rank_0(const struct stranger *stranger, const char *name) {
     const struct greeting greeting = {stranger->magic, (uint32_t)sizeof(ls_segment), 1, 2, "a stranger's"};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -309,7 +309,7 @@ TEST(test_stranger) {
 
 TEST(test_stranger_of_another_user) {
     const struct stranger stranger = {65534, 0x6c73636fu};
-    if (geteuid() != 0) { /* only root can become somebody else */
+    if (geteuid() != 0) { /* only root can change its user */
         print_message("not root: no other user to be\n");
         skip();
     }

@@ -1,4 +1,4 @@
-/* More ranks than cores: the most that a group may have start, reduce, meet and end. */
+/* More ranks than cores: the largest group allowed starts, reduces, synchronizes and ends. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,15 +8,15 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 100.0
-#define LARGE_COUNT 70001 /* more than one slice where buffers are staged */
+#define LARGE_COUNT 70001 /* more than one slice if buffers are staged */
 
-/* Whole numbers, whose sum is exact in any order. */
+/* Integers, whose sum is exact in any order. */
 static float value_of(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 3) % 23); }
 
 static void check_sum(struct rank *rank, float *buffer, size_t count) {
     for (size_t i = 0; i < count; i++) buffer[i] = value_of(rank->rank, i);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, count, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    float period[23] = {0}; /* 7 i + 3 r repeats with i */
+    float period[23] = {0}; /* 7 i + 3 r is periodic in i */
     for (int r = 0; r < rank->world_size; r++)
         for (size_t i = 0; i < 23; i++) period[i] += value_of(r, i);
     for (size_t i = 0; i < count; i++) CHECK(buffer[i] == period[i % 23]);
@@ -39,7 +39,7 @@ TEST(test_crowd) {
         run_good_ranks_on_all(LS_COMM_MAX_RANKS, crowd_body, row->name);
 }
 
-/* Also where ranks differ in what they wait for: each pair in turn, so most ranks wait most of the time. */
+/* A message passed from rank to rank, so that most ranks wait most of the time, each for a different pair. */
 static void pass_round_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     int next = (rank->rank + 1) % rank->world_size, previous = (rank->rank + rank->world_size - 1) % rank->world_size;
@@ -58,8 +58,8 @@ static void pass_round_body(struct rank *rank) {
 
 TEST(test_pass_round) { run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL); }
 
-/* One rank keeps the others waiting until they sleep. Without a bell they would find out on their patrols, and all
- * their meetings together would miss the ranks' deadline. */
+/* One rank keeps the others waiting until they sleep. Without the bell they would notice only on their patrols, and all
+ * barriers together would exceed the ranks' deadline. */
 #define LATE_COUNT 1500
 
 static void late_body(struct rank *rank) {

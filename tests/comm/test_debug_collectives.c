@@ -1,5 +1,5 @@
-/* --debug-collectives: before an operation runs all ranks fail if any runs something else, for something else or in
- * another order of groups; a rank that does not come is named in time. */
+/* --debug-collectives: before an operation runs, all ranks fail if any rank runs a different one, with different
+ * arguments or in a different order of groups; a rank that does not arrive is named in time. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,10 +17,10 @@
 
 #define SHORT_S 1.0
 #define LONG_S 40.0
-#define GRACE_S 25.0 /* what a loaded machine, or a sanitizer, may add */
+#define GRACE_S 25.0 /* slack for loaded machines and sanitizers */
 #define RANKS 3
 
-/* --- ranks that differ ------------------------------------------------------------------------------------------------ */
+/* --- ranks that differ -------------------------------------------------------------------------------------------- */
 
 enum aspect { SAME, LABEL, NUMBER, KIND, ELEMENTS, DTYPE, REDUCTION, ROOT, SENT, SENT_LABEL, LATE, LEAVES, DIES };
 
@@ -28,7 +28,7 @@ struct mismatch {
     enum aspect aspect;
     ls_status status;
     double timeout_s;
-    const char *odd, *others; /* both in every rank's line */
+    const char *odd, *others; /* both texts in every rank's line */
 };
 
 static const struct mismatch mismatches[] = {
@@ -46,7 +46,7 @@ static const struct mismatch mismatches[] = {
     {SENT, LS_ERR_INVALID, LONG_S, "send of 11 fp32 elements to rank 0", "recv of 10 fp32 elements from rank 1"},
     {SENT_LABEL, LS_ERR_INVALID, LONG_S, "send of 10 fp32 elements to rank 0 (operation 1, 40 bytes), for rows 5",
      "recv of 10 fp32 elements from rank 1 (operation 1, 40 bytes), for bucket 5"},
-    {LATE, LS_ERR_TIMEOUT, SHORT_S, "rank 1 did not come within 1 s", ""},
+    {LATE, LS_ERR_TIMEOUT, SHORT_S, "rank 1 did not arrive within 1 s", ""},
     {LEAVES, LS_ERR_PEER, LONG_S, "rank 1 left the group without taking part", ""},
     {DIES, LS_ERR_PEER, LONG_S, "rank 1 died", ""},
 };
@@ -79,7 +79,7 @@ static void mismatch_body(struct rank *rank) {
     CHECK(stays_away || status == m->status);
     CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
     CHECK(stays_away || (rank_says(rank, m->odd) && rank_says(rank, m->others)));
-    CHECK(status == LS_OK || memcmp(x, before, sizeof x) == 0); /* it has not run */
+    CHECK(status == LS_OK || memcmp(x, before, sizeof x) == 0); /* the operation has not run */
     (void)ls_device_synchronize(rank->device);
     rank_close(rank);
 }
@@ -88,7 +88,7 @@ TEST(ranks_that_differ_fail_before_they_run) {
     for (const struct rank_backend *backend = rank_backends; backend->name; backend++) {
         for (size_t i = 0; i < COUNT_OF(mismatches); i++) {
             bool dies = mismatches[i].aspect == DIES;
-            if (dies && backend != rank_backends) continue; /* threads do not die alone */
+            if (dies && backend != rank_backends) continue; /* a thread cannot die alone */
             stderr_begin();
             run_ranks_expecting(backend, RANKS, mismatch_body, &mismatches[i], NULL, dies ? 5 : 7, 128 + SIGKILL);
             (void)stderr_end();
@@ -96,7 +96,7 @@ TEST(ranks_that_differ_fail_before_they_run) {
     }
 }
 
-/* --- the order of groups ---------------------------------------------------------------------------------------------- */
+/* --- the order of groups ------------------------------------------------------------------------------------------ */
 
 /* Two groups of the same ranks; rank 1 begins with the second. */
 static void crossing_body(struct rank *rank) {

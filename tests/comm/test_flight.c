@@ -1,5 +1,5 @@
-/* Flight records: of each way to hang, the table names the rank and the place; the ring keeps what it should, at no cost
- * that blocks or allocates; files are read back as they were written, and damaged ones are refused. */
+/* Flight records: for each kind of hang, the table names the rank and the operation; the ring keeps what it should,
+ * without blocking or allocating; files are read back as written, and damaged ones are refused. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <signal.h>
@@ -21,11 +21,11 @@
 #define SHORT_S 1.0
 #define LONG_S 60.0
 #define RANKS 4
-#define ODD 2      /* the rank that does otherwise */
-#define ODD_STEP 3 /* and when */
+#define ODD 2      /* the rank that differs */
+#define ODD_STEP 3 /* the step in which it differs */
 #define BUCKETS 3
 
-/* --- hangs ---------------------------------------------------------------------------------------------------------- */
+/* --- hangs -------------------------------------------------------------------------------------------------------- */
 
 enum way { SKIPS, SKIPS_ALIKE, EXTRA, ORDER, COUNT, STOPS, DIES, BRANCHES };
 
@@ -36,7 +36,7 @@ struct hang {
     double timeout_s;
     const char *cause;   /* the table's first line */
     const char *odd_row; /* a part of the row of rank ODD */
-    const char *others;  /* a part of the others' row */
+    const char *others;  /* a part of the others' rows */
 };
 
 static const struct hang hangs[] = {
@@ -73,7 +73,7 @@ static ls_status reduce_bucket(struct rank *rank, const struct hang *hang, int b
     return ls_comm_all_reduce(rank->comm, rank->stream, values, count + more, LS_FP32, LS_REDUCE_SUM);
 }
 
-/* What the odd rank does in place of bucket 1. */
+/* The odd rank's operation in place of bucket 1. */
 static ls_status do_otherwise(struct rank *rank, const struct hang *hang) {
     float values[50];
     ls_status status = LS_OK;
@@ -122,7 +122,7 @@ static void end_stopped(const pid_t *pids) {
     assert_int_equal(kill(pids[ODD], SIGKILL), 0);
 }
 
-/* The one record in the folder, which is removed. */
+/* Reads and removes the only record in the folder. */
 static ls_flight_record *take_record(void) {
     char path[512] = "";
     DIR *folder = opendir(scratch_folder());
@@ -168,9 +168,9 @@ TEST_IN(scratch, the_table_names_rank_and_place) {
     unsetenv("LS_FLIGHT");
 }
 
-/* --- the ring ------------------------------------------------------------------------------------------------------- */
+/* --- the ring ----------------------------------------------------------------------------------------------------- */
 
-/* This program's malloc counts; under a sanitizer the sanitizer's is taken. */
+/* This program's malloc counts its calls; under a sanitizer the sanitizer's malloc is used. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS false
 #elif defined(__has_feature)
@@ -198,7 +198,7 @@ static void quiet_body(struct rank *rank) {
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &value, 1, LS_FP32, LS_REDUCE_MAX) == LS_OK);
     }
     CHECK(atomic_load(&allocations) == before);
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK); /* rank_close frees, and others are still counted */
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK); /* rank_close frees, while others still count */
     rank_close(rank);
 }
 
@@ -214,7 +214,7 @@ static ls_flight_record *take(const struct rank *rank) {
     return ls_flight_take(rank->comm, LS_ERR_TIMEOUT, "a test", late);
 }
 
-/* 100 collectives, a message there and one back: the last 64 of them are kept, in order, and all are done. */
+/* 100 collectives, a message to the peer and one back: the last 64 operations are kept, in order, and all are done. */
 static void kept_body(struct rank *rank) {
     float values[200] = {0};
     int peer = 1 - rank->rank;
@@ -244,7 +244,7 @@ static void kept_body(struct rank *rank) {
     }
     const ls_flight_operation *both = &mine->operations[62], *last = &mine->operations[63];
     CHECK(both->kind == LS_OPERATION_SEND_RECV && both->sequence == 1 && both->received == 1 && both->root == peer);
-    CHECK(last->dtype == LS_INT32 && last->root == peer && last->done_ms == 0); /* small: no time */
+    CHECK(last->dtype == LS_INT32 && last->root == peer && last->done_ms == 0); /* small operations have no time */
     CHECK(rank->rank == 0 ? last->kind == LS_OPERATION_SEND && last->sequence == 2 : last->received == 2);
     CHECK(!ls_flight_pending(record, rank->rank) && ls_flight_last(record, rank->rank) == last);
     ls_flight_free(record);
@@ -254,7 +254,8 @@ static void kept_body(struct rank *rank) {
 
 TEST(the_last_64_operations_are_kept) { run_good_ranks_on_all(2, kept_body, NULL); }
 
-/* Owners may die while they write an entry, and marks may come when the entry is another operation's already. */
+/* A rank may die while it writes an entry, and a mark may arrive after the entry has been reused for another
+ * operation. */
 static void torn_body(struct rank *rank) {
     float value = 1;
     CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
@@ -274,7 +275,7 @@ static void torn_body(struct rank *rank) {
 
 TEST(an_entry_that_is_being_written_is_left_out) { run_good_ranks_on_all(2, torn_body, NULL); }
 
-/* Rank 0 records at full speed, and the others read meanwhile: what they read is whole. */
+/* Rank 0 records at full speed while the others read: every entry that they read is consistent. */
 static void busy_body(struct rank *rank) {
     enum { MANY = 200000 };
     CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
@@ -287,7 +288,7 @@ static void busy_body(struct rank *rank) {
     while (rank->rank > 0 && atomic_load(&log->enqueued) < MANY) {
         for (int place = 0; place < LS_FLIGHT_KEPT; place++) {
             ls_flight_operation o;
-            if (!ls_flight_read_entry(&log->rings[0], place, &o)) continue;
+            if (!ls_flight_read_entry(&log->rings[0], place, &o) || o.number > MANY) continue; /* > MANY: the barrier */
             CHECK(o.sequence == o.number && o.count == 3 * o.number && o.label_number == (int)o.number);
             CHECK(o.root == (int)(o.number % 3) && strcmp(o.label, o.number % 2 ? "odd" : "even") == 0);
         }
@@ -308,7 +309,7 @@ TEST(a_group_may_be_without_record) {
     for (int r = 0; r < 2; r++) ls_comm_destroy(comms[r]);
 }
 
-/* A group of ranks 1 and 3: what its rank 0 does is rank 1's of the job, and its root 1 is rank 3. */
+/* A group of ranks 1 and 3: its rank 0 is rank 1 of the job, and its root 1 is rank 3. */
 TEST(a_part_of_a_job_is_recorded_with_the_job) {
     ls_comm *job[4], *part[2];
     const bool late[LS_COMM_MAX_RANKS] = {false, true};
@@ -334,7 +335,7 @@ TEST(a_part_of_a_job_is_recorded_with_the_job) {
     for (int r = 0; r < 4; r++) ls_comm_destroy(job[r]);
 }
 
-/* What a host call waits for shows, too. */
+/* A record also shows which operation a host call waits for. */
 static void host_call_body(struct rank *rank) {
     void *memory;
     CHECK(rank_open(rank, "inline", NULL, SHORT_S) == LS_OK);

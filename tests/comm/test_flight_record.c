@@ -1,4 +1,5 @@
-/* Flight records without ranks: files that are read back or refused, first differences, and tables of made-up jobs. */
+/* Flight records without ranks: files that are read back or refused, first differences, and tables of synthetic
+ * jobs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/base/text.h"
 
-/* --- made-up records ------------------------------------------------------------------------------------------------ */
+/* --- synthetic records -------------------------------------------------------------------------------------------- */
 
 /* All ranks in one group, with no operations. */
 static ls_flight_record *make_record(int world_size, int groups) {
@@ -48,7 +49,7 @@ static ls_flight_operation *add_message(ls_flight_record *record, int rank, ls_o
 
 static ls_flight_difference find(const ls_flight_record *record) { return ls_flight_find_difference(record, 0); }
 
-/* --- the first difference ------------------------------------------------------------------------------------------- */
+/* --- the first difference ----------------------------------------------------------------------------------------- */
 
 TEST(the_first_of_several_differences_is_found) {
     ls_flight_record *record = make_record(4, 1);
@@ -69,7 +70,7 @@ TEST(the_first_of_several_differences_is_found) {
     ls_flight_free(record);
 }
 
-/* Each of what makes two operations different. */
+/* Each attribute that makes two operations different. */
 TEST(every_difference_counts) {
     for (int what = 0; what < 8; what++) {
         ls_flight_record *record = make_record(3, 1);
@@ -90,7 +91,8 @@ TEST(every_difference_counts) {
     }
 }
 
-/* Rings that reach back to different numbers are compared where both do. Of two halves rank 0's is right. */
+/* Rings that reach back to different numbers are compared where they overlap. With two ranks that differ, rank 0's is
+ * taken as right. */
 TEST(only_what_is_kept_is_compared) {
     ls_flight_record *record = make_record(2, 1);
     for (uint64_t s = 1; s < 4; s++) add(record, 0, LS_OPERATION_ALL_REDUCE, s)->state = LS_FLIGHT_DONE;
@@ -120,7 +122,7 @@ TEST(messages_are_matched_by_pair_and_number) {
     ls_flight_free(record);
 }
 
-/* Each rank waits for the next one, and the last for rank 3, which waits for nobody. */
+/* Each rank waits for the next one, and the last for rank 3, which does not wait. */
 TEST(of_a_chain_of_ranks_its_end_is_found) {
     ls_flight_record *record = make_record(4, 1);
     for (int r = 0; r < 3; r++) add_message(record, r, LS_OPERATION_RECV, 1, r + 1);
@@ -141,7 +143,7 @@ TEST(a_message_that_its_rank_has_not_come_to_lacks_nothing) {
     ls_flight_free(record);
 }
 
-/* Rank 1 has run ahead of its stream; has its ring dropped what rank 0 waits for? */
+/* Rank 1 has run ahead of its stream; its ring may have dropped the operation that rank 0 waits for. */
 TEST(the_other_end_of_a_message_may_be_lost) {
     ls_flight_record *record = make_record(2, 1);
     add_message(record, 0, LS_OPERATION_RECV, 7, 1);
@@ -157,7 +159,7 @@ TEST(the_other_end_of_a_message_may_be_lost) {
     ls_flight_free(record);
 }
 
-/* Others are so far ahead of rank 2 that nobody holds what it would call next; but rank 1, later. */
+/* The others are so far ahead of rank 2 that no ring still has its next operation; later, rank 1's has. */
 TEST(what_rings_no_longer_hold_is_not_known) {
     char table[LS_FLIGHT_TABLE];
     ls_flight_record *record = make_record(4, 1);
@@ -185,7 +187,7 @@ TEST(what_rings_no_longer_hold_is_not_known) {
     ls_flight_free(record);
 }
 
-/* Of a grid: ranks 0 and 1 wait in group 0, because rank 1... is in group 1, where rank 2 is missing. */
+/* A grid: ranks 0 and 1 wait in group 0, the latter because of group 1, where rank 2 is missing. */
 TEST(the_cause_may_lie_in_another_group) {
     char table[LS_FLIGHT_TABLE];
     ls_flight_record *record = make_record(3, 2);
@@ -205,7 +207,7 @@ TEST(the_cause_may_lie_in_another_group) {
     ls_flight_free(record);
 }
 
-/* Rank 1 is in the receive that rank 0's send needs, and stopped there. */
+/* Rank 1 is in the receive that rank 0's send needs, and has stopped there. */
 TEST(a_rank_may_be_late_in_a_message) {
     char table[LS_FLIGHT_TABLE];
     ls_flight_record *record = make_record(3, 1);
@@ -234,7 +236,7 @@ TEST(a_small_operation_has_the_time_of_the_one_before) {
     ls_flight_free(record);
 }
 
-/* Of two ends of a message, each of which is awaited elsewhere, the one that does not look any more is the cause. */
+/* Two ends of a message, each in a group that waits for it: the end that no longer polls is the cause. */
 TEST(a_rank_that_does_not_look_any_more_is_stuck) {
     char table[LS_FLIGHT_TABLE];
     ls_flight_record *record = make_record(4, 2);
@@ -250,13 +252,13 @@ TEST(a_rank_that_does_not_look_any_more_is_stuck) {
     assert_non_null(
         strstr(ls_flight_table(table, record), "rank 3 is missing at #5 all_reduce (10 fp32, sum) in tensor2\n"));
     assert_non_null(strstr(table, "  rank 3          late in    #4 recv from rank 1 (10 fp32) in tensor0, 5.0 s\n"));
-    record->ranks[3].looked_ms = 0; /* never: it has begun just now, or is busy */
+    record->ranks[3].looked_ms = 0; /* never polled: it has just begun, or is busy */
     record->ranks[3].operations[0].started_ms = 9800;
     assert_false(ls_flight_is_stuck(record, 3));
     ls_flight_free(record);
 }
 
-/* A rank that has not waited for its operation over NCCL has not seen its end, but another rank has. */
+/* A rank that has not waited for its NCCL operation does not know that it has ended, but another rank does. */
 TEST(what_nccl_has_done_anywhere_is_done) {
     ls_flight_record *record = make_record(2, 1);
     add(record, 0, LS_OPERATION_ALL_REDUCE, 1)->state = LS_FLIGHT_DONE;
@@ -270,7 +272,7 @@ TEST(what_nccl_has_done_anywhere_is_done) {
     ls_flight_free(record);
 }
 
-/* 64 ranks, each somewhere else, of a job with long names: a screen. */
+/* 64 ranks, each at a different operation, of a job with long names: the table fits on a screen. */
 TEST(a_table_fits_on_a_screen) {
     char table[LS_FLIGHT_TABLE];
     ls_flight_record *record = make_record(LS_COMM_MAX_RANKS, 1);
@@ -287,7 +289,7 @@ TEST(a_table_fits_on_a_screen) {
     ls_flight_free(record);
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static ls_flight_record *make_full_record(void) {
     ls_flight_record *record = make_record(3, 2);
@@ -343,7 +345,7 @@ TEST_IN(scratch, what_is_written_is_read) {
     snprintf(record->reason, sizeof record->reason, "\033[31mred\n");
     assert_int_equal(ls_flight_write(record, path), LS_OK);
     assert_int_equal(ls_flight_read(&again, path), LS_OK);
-    assert_string_equal(again->reason, "?[31mred?"); /* a terminal is not commanded */
+    assert_string_equal(again->reason, "?[31mred?"); /* control characters are replaced */
     ls_flight_free(again);
     ls_flight_free(record);
 }
@@ -370,7 +372,7 @@ TEST_IN(scratch, a_file_that_is_cut_is_refused) {
     free(text);
 }
 
-/* The text with one part in place of another, which is there. */
+/* Replaces one part of the text, which must occur, by another. */
 static void expect_refusal_with(const char *part, const char *other, const char *error) {
     char *text = scratch_read_text("flight.jsonl"), *at = strstr(text, part);
     char *changed = malloc(strlen(text) + strlen(other) + 1);
@@ -386,17 +388,17 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     assert_int_equal(ls_flight_write(record, scratch_path("flight.jsonl")), LS_OK);
     ls_flight_free(record);
     expect_refusal_with("\"version\":1", "\"version\":2", "has version 2; this program reads version 1");
-    expect_refusal_with("\"line\":\"record\"", "\"line\":\"group\"", "no flight record");
+    expect_refusal_with("\"line\":\"record\"", "\"line\":\"group\"", "expected a flight record");
     expect_refusal_with("\"world_size\":3", "\"world_size\":65", "bad.jsonl:1");
-    expect_refusal_with("\"world_size\":3", "\"world_size\":4", "cut short");
-    expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "cut short");
-    expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is no presence");
+    expect_refusal_with("\"world_size\":3", "\"world_size\":4", "is truncated");
+    expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "is truncated");
+    expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is not a presence");
     expect_refusal_with("\"rank\":1,\"pid\"", "\"rank\":2,\"pid\"", "found rank 2, expected rank 1");
-    expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is no kind");
+    expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is not a kind");
     expect_refusal_with("\"root\":1", "\"root\":3", "bad.jsonl:");
     expect_refusal_with("\"group\":1,\"number\":1", "\"group\":2,\"number\":1", "bad.jsonl:");
     expect_refusal_with("\"number\":2", "\"number\":0", "bad.jsonl:");
-    expect_refusal_with("\"line\":\"operation\"", "\"line\":\"operations\"", "\"operations\" is no line");
+    expect_refusal_with("\"line\":\"operation\"", "\"line\":\"operations\"", "cannot have a line \"operations\"");
     expect_refusal("{\"tasks\":[]}\n", "line");
     expect_refusal("not JSON\n", "bad.jsonl:1");
     expect_refusal("", "empty");

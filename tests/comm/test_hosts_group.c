@@ -1,5 +1,6 @@
-/* Groups over several hosts: processes of one machine that take each other for ranks of 2, 3 or 4 hosts, which share no
- * memory and are joined over 127.0.0.1. What they compute, whom they name when one is lost, and that nothing is left. */
+/* Groups over several hosts: processes of one machine that act as ranks of 2, 3 or 4 hosts, which share no memory and
+ * are joined over 127.0.0.1. The tests check results, which rank is named when one is lost, and that nothing is left
+ * behind. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -26,7 +27,7 @@ static const struct layout two_and_two = {4, {0, 0, 1, 1}};
 static const struct layout layouts[] = {
     {2, {0, 1}}, {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {5, {0, 1, 1, 2, 0}}, {4, {0, 1, 2, 3}}};
 
-/* --- operations ------------------------------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 enum { COUNT = 24 };
 
@@ -78,11 +79,11 @@ TEST(small_operations_work_over_hosts) {
     for (size_t i = 0; i < COUNT_OF(layouts); i++) hosts_run(&layouts[i], operations_body, NULL, UINT64_MAX, 0);
 }
 
-/* --- a rank that is lost ------------------------------------------------------------------------------------------------ */
+/* --- a rank that is lost ------------------------------------------------------------------------------------------ */
 
 static int victim;
 
-/* All-reduces until something fails. */
+/* All-reduces until an operation fails. */
 static ls_status reduce_until_failure(struct rank *rank) {
     float x[100] = {0};
     ls_status status = LS_OK;
@@ -101,13 +102,13 @@ static void killed_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* Leaders, whose end is that of a connection, and others, of whose end their leader tells. */
+/* A leader's death closes a connection; the death of any other rank is reported by its leader. */
 TEST(a_killed_rank_is_named_on_all_hosts) {
     for (victim = 0; victim < 4; victim++)
         hosts_run(&two_and_two, killed_body, NULL, UINT64_MAX & ~(1ull << victim), 128 + SIGKILL);
 }
 
-/* Rank 2, which leads, dies while it waits for rank 3, of the same host, for which the others wait. */
+/* Rank 2, a leader, dies while it waits for rank 3, of the same host, for which the others also wait. */
 static void killed_waiting_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
     if (rank->rank == 2) rank_signal_soon(SIGKILL, 200000);
@@ -138,12 +139,12 @@ static void stopped_body(struct rank *rank) {
     hosts_open_rank(rank, TIMEOUT_S);
     if (rank->rank == victim) rank_signal_soon(SIGSTOP, 200000);
     CHECK(reduce_until_failure(rank) == LS_ERR_TIMEOUT);
-    snprintf(expected, sizeof expected, "rank %d did not come within %g s", victim, TIMEOUT_S);
+    snprintf(expected, sizeof expected, "rank %d did not arrive within %g s", victim, TIMEOUT_S);
     CHECK(rank_says(rank, expected));
     rank_close(rank);
 }
 
-/* Once the others have ended, whom it must not die before. */
+/* Once the others have ended: the victim must not die before them. */
 static void kill_victim(const pid_t *pids) {
     siginfo_t ended;
     for (int r = 0; r < 4; r++)
@@ -167,7 +168,7 @@ static void leaves_body(struct rank *rank) {
 
 TEST(a_host_that_leaves_is_named) { hosts_run(&two_and_two, leaves_body, NULL, UINT64_MAX, 0); }
 
-/* --- a group that is broken ------------------------------------------------------------------------------------------------ */
+/* --- a group that is broken --------------------------------------------------------------------------------------- */
 
 static void aborts_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
@@ -182,7 +183,7 @@ static void aborts_body(struct rank *rank) {
 
 TEST(all_hosts_hear_why_a_rank_gives_up) { hosts_run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
 
-/* Rank 2, which leads, has left long before. */
+/* Rank 2, a leader, has left long before. */
 static void aborts_late_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
     float x = 0;
@@ -211,7 +212,7 @@ static void out_of_step_body(struct rank *rank) {
 
 TEST(ranks_out_of_step_are_named_by_both_hosts) { hosts_run(&two_and_two, out_of_step_body, NULL, UINT64_MAX, 0); }
 
-/* What needs a carrier is refused on all hosts. */
+/* Operations that need a carrier are refused on all hosts. */
 static void large_body(struct rank *rank) {
     static float x[2000];
     hosts_open_rank(rank, LONG_TIMEOUT_S);
@@ -223,10 +224,10 @@ static void large_body(struct rank *rank) {
 
 TEST(large_operations_on_host_memory_need_a_carrier) { hosts_run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
 
-/* --- flight records ------------------------------------------------------------------------------------------------------- */
+/* --- flight records ----------------------------------------------------------------------------------------------- */
 
-/* As on another machine, which was started at another time; false: without the rights. This process' threads must be
- * started behind it. */
+/* Shifts the clock, as on another machine that was started at another time; false if not permitted. Call before this
+ * process starts threads. */
 static bool shift_clock(long by_s) {
     FILE *file = unshare(CLONE_NEWTIME) == 0 ? fopen("/proc/self/timens_offsets", "w") : NULL;
     if (!file) return false;
@@ -260,10 +261,10 @@ static void clocks_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* Each host sees the other's records in its own time. */
+/* Each host sees the other's records on its own clock. */
 TEST(hosts_have_clocks_of_their_own) { hosts_run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
 
-/* --- parts of a job --------------------------------------------------------------------------------------------------------- */
+/* --- parts of a job ----------------------------------------------------------------------------------------------- */
 
 /* 2 x 2 x 1: the tensor groups are on one host each, the data groups over both. */
 static const int sizes[LS_MESH_AXES] = {2, 2, 1};
@@ -284,7 +285,7 @@ static ls_mesh open_mesh(struct rank *rank) {
     ls_mesh mesh = {0};
     open_device(rank);
     ls_comm_options options = hosts_options(rank);
-    struct rlimit files = {(rlim_t)(first_free_file() + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
+    struct rlimit files = {(rlim_t)(first_free_file() + ls_mesh_descriptors(sizes)), 1024}; /* exactly enough */
     CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
     CHECK(ls_mesh_create_hosts(&mesh, sizes, &options, NULL) == LS_OK);
     return mesh;
@@ -305,7 +306,7 @@ static void mesh_body(struct rank *rank) {
     }
     float x = 0;
     if (rank->rank == 3) raise(SIGKILL);
-    /* only rank 1 is in a group with rank 3 here; ranks 0 and 2 hear of it in theirs */
+    /* only rank 1 shares a group with rank 3 here; ranks 0 and 2 learn of its death in their groups */
     while (ls_comm_all_reduce(mesh.axis[LS_MESH_DATA], rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK) {
     }
     CHECK(rank_says(rank, "rank 3 died") && ls_comm_is_broken(mesh.job));

@@ -1,4 +1,4 @@
-/* A mesh of 2 x 2 x 2: who sums with whom on each axis, and whom all survivors name when a rank dies. */
+/* A mesh of 2 x 2 x 2: which ranks each axis sums over, and which rank all survivors name when one dies. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -17,8 +17,8 @@ enum { RANKS = 8, DIES = 5 };
 static double timeout_s = 100; /* processes of a test end after 60 s */
 
 static const int sizes[LS_MESH_AXES] = {2, 2, 2};
-static ls_mesh meshes[RANKS]; /* threads: of all ranks */
-static int next_file;         /* processes: the first descriptor that is free before and after */
+static ls_mesh meshes[RANKS]; /* threads: the meshes of all ranks */
+static int next_file;         /* processes: the first free descriptor, the same before and after */
 
 static void create_meshes(void) {
     ls_comm_options options = {.world_size = RANKS, .timeout_s = timeout_s};
@@ -32,7 +32,7 @@ static ls_mesh open_mesh(struct rank *rank) {
     rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
     if (rank->crew) return pthread_once(&once, create_meshes), meshes[rank->rank];
     CHECK(close(next_file = dup(0)) == 0);
-    struct rlimit files = {(rlim_t)(next_file + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
+    struct rlimit files = {(rlim_t)(next_file + ls_mesh_descriptors(sizes)), 1024}; /* exactly enough */
     ls_mesh mesh = {0};
     ls_comm_options options = {
         .rank = rank->rank, .world_size = RANKS, .timeout_s = timeout_s, .bootstrap = &rank->bootstrap};
@@ -46,7 +46,7 @@ static void close_mesh(struct rank *rank, ls_mesh *mesh) {
     ls_device_close(rank->device);
 }
 
-/* The sum over a group of 2^r, r being the job's rank, says who is in it. */
+/* Sums 2^r over a group, r being the job's rank: the result identifies its members. */
 static ls_status sum(struct rank *rank, ls_comm *comm, double *members) {
     *members = (double)(1 << rank->rank);
     return ls_comm_settle(rank->stream, ls_comm_all_reduce(comm, rank->stream, members, 1, LS_FP64, LS_REDUCE_SUM));
@@ -81,20 +81,20 @@ TEST(survivors_of_every_axis_name_the_jobs_rank) {
         run_ranks_expecting(&rank_backends[0], RANKS, death_body, &axis, NULL, 255 & ~(1 << DIES), 128 + SIGKILL);
 }
 
-/* The axis on which each rank waits: 4 for 5, which stays away, and all others for one that waits. Rank 4 is the last to begin, so
- * the others' deadlines end before its own. */
+/* The axis on which each rank waits: rank 4 for rank 5, which stays away, and all others for a rank that waits. Rank 4
+ * begins last, so the others' deadlines expire before its own. */
 static void away_body(struct rank *rank) {
     static const ls_mesh_axis axes[RANKS] = {LS_MESH_PIPELINE, LS_MESH_TENSOR, LS_MESH_DATA, LS_MESH_TENSOR,
                                              LS_MESH_TENSOR,   LS_MESH_AXES,   LS_MESH_DATA, LS_MESH_TENSOR};
     ls_mesh mesh = open_mesh(rank);
     double members;
-    CHECK(sum(rank, mesh.job, &members) == LS_OK); /* all are there */
+    CHECK(sum(rank, mesh.job, &members) == LS_OK); /* all have arrived */
     if (rank->rank == 4) usleep(300000);
     if (rank->rank == 5)
         while (!ls_comm_is_broken(mesh.job)) usleep(10000);
     ls_comm *group = rank->rank == 5 ? mesh.job : mesh.axis[axes[rank->rank]];
     CHECK(sum(rank, group, &members) == LS_ERR_TIMEOUT);
-    CHECK(strstr(rank->message, "rank 5 did not come within 2 s"));
+    CHECK(strstr(rank->message, "rank 5 did not arrive within 2 s"));
     close_mesh(rank, &mesh);
 }
 

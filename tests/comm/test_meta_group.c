@@ -1,5 +1,5 @@
-/* A group of which one rank exists: nothing moves, everything is counted, and the host hears what all would have
- * said. */
+/* A group of which only one rank exists: nothing is sent, everything is counted, and host calls return what they would
+ * if all ranks had contributed the same. */
 #include <stdlib.h>
 
 #include "common/base/probe.h"
@@ -164,7 +164,7 @@ TEST(a_mesh_has_one_rank_of_each_axis) {
     assert_int_equal(ls_device_open(&device, &options), LS_OK);
     assert_int_equal(ls_mesh_create_meta(&mesh, sizes, &job, device), LS_OK);
     stream = ls_device_stream(device, LS_STREAM_COMM);
-    const int places[LS_MESH_AXES] = {1, 2, 1}; /* 13 = 1 + 2 * (2 + 4 * 1) */
+    const int places[LS_MESH_AXES] = {1, 2, 1}; /* rank 13 = 1 + 2 * (2 + 4 * 1) */
     for (int a = 0; a < LS_MESH_AXES; a++) {
         double ranks = 1;
         assert_int_equal(ls_comm_rank(mesh.axis[a]), places[a]);
@@ -182,7 +182,7 @@ TEST_IN(scratch, a_mesh_has_a_place_for_each_rank_and_no_other) {
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         assert_int_equal(ls_mesh_create_shm(&mesh, sizes[i], &job), LS_ERR_INVALID);
         assert_null(mesh.job);
-        scratch_expect_error("rank 0 of 8 has no place in a mesh of", "(tensor x data x pipeline)");
+        scratch_expect_error("rank 0 of 8 does not fit a mesh of", "(tensor x data x pipeline)");
     }
 }
 
@@ -208,7 +208,7 @@ TEST(a_group_of_one_has_nothing_to_say) {
     const struct ls_probe_thread *threads;
     size_t count;
     assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
-    assert_int_equal(count, 0); /* it was no launch */
+    assert_int_equal(count, 0); /* a host call is not recorded as a launch */
     ls_probe_drop();
     ls_comm_traffic_read(comm, &traffic);
     assert_int_equal(traffic.operations, 2);

@@ -1,5 +1,6 @@
-/* Groups whose operations Open MPI carries: processes of one machine without mpirun, as one host and as several that are
- * joined over 127.0.0.1. What they compute, whom they name when one is lost, and that nothing is left. */
+/* Groups whose operations Open MPI carries: processes of one machine without mpirun, as one host and as several that
+ * are joined over 127.0.0.1. The tests check results, which rank is named when one is lost, and that nothing is left
+ * behind. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include "tests/comm/values.h"
 
 #define TIMEOUT_S 1.0
-#define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before; processes of a test end after 60 s */
+#define LONG_TIMEOUT_S 50.0 /* for waits that must end earlier for another reason; tests are killed after 60 s */
 
 /* The host of each rank, and the algorithm. */
 struct layout {
@@ -52,7 +53,7 @@ static ls_status create(struct rank *rank, const ls_comm_options *options) {
     return ls_comm_create_hosts(&rank->comm, &o, carrier_of(rank));
 }
 
-static struct rank_backend backend; /* the processes of shm's */
+static struct rank_backend backend; /* with the processes of the shm back-end */
 
 static void run(const struct layout *layout, void (*body)(struct rank *rank), void (*meanwhile)(const pid_t *pids),
                 uint64_t good, int other) {
@@ -117,7 +118,7 @@ static void expect_sum(float *expected, int ranks, int size) {
     ls_reduce_inputs((void *[]){expected}, 1, inputs, ranks / size, SUMS, LS_FP32, LS_REDUCE_SUM);
 }
 
-/* In memory of the rank's own and in the group's. */
+/* In the rank's own memory and in the group's. */
 static void sums_body(struct rank *rank) {
     static float expected[SUMS], own[SUMS];
     const struct layout *layout = rank->argument;
@@ -142,7 +143,7 @@ TEST(test_order_of_sums) {
     run_good(&naive, sums_body);
     run_good(&direct, sums_body);
     run_good(&apart, sums_body);
-    run_good(&two_and_two, sums_body); /* by itself hierarchical */
+    run_good(&two_and_two, sums_body); /* hierarchical by default */
     setenv("LS_RANKS_PER_NODE", "2", 1);
     run_good(&here, sums_body);
     unsetenv("LS_RANKS_PER_NODE");
@@ -175,7 +176,7 @@ TEST(test_messages) {
     run_good(&two_and_one, messages_body);
 }
 
-/* Sums of 2^rank over the groups of a mesh say who is in them; large enough for MPI. */
+/* Sums of 2^rank over the groups of a mesh identify their members; the arrays are large enough for MPI. */
 static void mesh_body(struct rank *rank) {
     static const int sizes[LS_MESH_AXES] = {2, 2, 1};
     static double x[1000];
@@ -212,7 +213,7 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     CHECK(rank_says(rank, culprit) && rank_says(rank, "all_reduce (sum) of 100000 fp32 elements (operation "));
 }
 
-/* The survivors form another group. */
+/* The survivors form a new group. */
 static void killed_body(struct rank *rank) {
     static float x[100000];
     open_rank(rank, LONG_TIMEOUT_S);
@@ -247,7 +248,7 @@ TEST(test_killed_rank_and_who_is_left) {
 static void stopped_body(struct rank *rank) {
     open_rank(rank, TIMEOUT_S);
     if (rank->rank == 2) rank_signal_soon(SIGSTOP, 200000);
-    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
+    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s");
     rank_close(rank);
 }
 
@@ -293,7 +294,7 @@ static void late_body(struct rank *rank) {
     options = over_hosts(rank, &options);
     if (rank->rank < 2) CHECK(ls_comm_create_hosts(&first, &options, carrier_of(rank)) == LS_OK);
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_ERR_UNSUPPORTED);
-    CHECK(rank_says(rank, "rank 2 came later than the others"));
+    CHECK(rank_says(rank, "rank 2 started later than the others"));
     ls_comm_destroy(first);
     ls_device_close(rank->device);
 }

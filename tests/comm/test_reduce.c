@@ -1,5 +1,5 @@
-/* The reduction kernels and the half types' conversions: to the bit, against plain scalar code, in every build of the
- * loops. */
+/* The reduction kernels and the conversions of fp16 and bf16: to the bit, against plain scalar code, in every build of
+ * the loops. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static double fp16_value(uint16_t bits) {
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-/* The neighbour that is nearer, or the even one of two: halves of one sign ascend with their bits. */
+/* The nearest neighbour, or the even one at a tie: fp16 values of one sign ascend with their bits. */
 static uint16_t nearest_fp16(float value) {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     double magnitude = fabs((double)value);
@@ -39,7 +39,7 @@ static uint16_t nearest_fp16(float value) {
     return sign | (up ? high : low);
 }
 
-/* What is cut off, and then one more if it is more than a half, or a half behind an odd number. */
+/* Truncates, and adds one if the cut part is more than a half, or exactly a half after an odd number. */
 static uint16_t nearest_bf16(float value) {
     uint32_t bits = ls_float_bits(value), cut = bits & 0xffff;
     uint16_t upper = (uint16_t)(bits >> 16);
@@ -64,7 +64,7 @@ static void check_narrowing(uint32_t bits) {
     if (bf16 != nearest_bf16(value)) fail_msg("fp32 %08x became bf16 %04x, not %04x", bits, bf16, nearest_bf16(value));
 }
 
-/* Every sign and exponent, with fractions at and beside each tie of both types, and random ones. */
+/* Every sign and exponent, with fractions at and next to each tie of both types, and random ones. */
 TEST(test_narrowing) {
     uint32_t random = 1;
     for (uint32_t upper = 0; upper < 0x10000; upper += 1) {
@@ -74,7 +74,7 @@ TEST(test_narrowing) {
         random = random * 1664525u + 1013904223u;
         check_narrowing(upper << 16 | random >> 16);
     }
-    for (int shift = 0; shift < 24; shift++) /* the ties of fp16's subnormals lie at every place of the fraction */
+    for (int shift = 0; shift < 24; shift++) /* ties of fp16's subnormals occur at every bit of the fraction */
         for (uint32_t exponent = 0x65; exponent < 0x72; exponent++)
             for (int beside = -1; beside <= 1; beside++)
                 check_narrowing((exponent << 23 | (1u << shift)) + (uint32_t)beside);
@@ -94,7 +94,8 @@ static memory inputs[INPUTS], outputs[2], originals[INPUTS];
 
 static char *at(memory *m, ls_dtype dtype) { return (char *)m->bytes + OFFSET * ls_dtype_nbytes(dtype); }
 
-/* Halves: every one beside every kind of other, as odd numbers times the index run through all 65536. */
+/* fp16 and bf16: every value is paired with values of all kinds, since odd multiples of the index run through all
+ * 65536. */
 static void fill_input(int input, ls_dtype dtype) {
     fill_values(at(&inputs[input], dtype), dtype, input, 0, COUNT);
     if (dtype != LS_FP16 && dtype != LS_BF16) return;
@@ -124,7 +125,7 @@ static int64_t whole_of(const char *element, ls_dtype dtype) {
     return wide;
 }
 
-/* Whether `got` is the reduction of the originals' elements i; any NaN will do for a NaN. */
+/* Whether `got` is the reduction of the originals' elements i; any NaN matches a NaN. */
 static bool is_reduced(const char *got, ls_dtype dtype, ls_reduce_op op, int ninputs, size_t i) {
     size_t nbytes = ls_dtype_nbytes(dtype);
     char expected[8];
@@ -143,7 +144,7 @@ static bool is_reduced(const char *got, ls_dtype dtype, ls_reduce_op op, int nin
     return memcmp(got, expected, nbytes) == 0;
 }
 
-/* One output is an input, as in an all-reduce; the bytes behind the last element stay as they are. */
+/* The output is also an input, as in an all-reduce; the bytes after the last element stay unchanged. */
 static void check_reduction(ls_dtype dtype, ls_reduce_op op, int ninputs, size_t count) {
     size_t nbytes = ls_dtype_nbytes(dtype);
     for (int k = 0; k < ninputs; k++) fill_input(k, dtype);
@@ -170,11 +171,11 @@ static void check_all_reductions(void) {
                 check_reduction(dtype, op, (int)(c % INPUTS) + 1, counts[c]);
             check_reduction(dtype, op, 3, dtype == LS_FP16 || dtype == LS_BF16 ? COUNT - 8 : 5000);
         }
-    check_reduction(LS_FP16, LS_REDUCE_SUM, 1, COUNT - 8); /* all halves as they are; NaNs stay NaNs */
+    check_reduction(LS_FP16, LS_REDUCE_SUM, 1, COUNT - 8); /* all 16-bit values unchanged; NaNs stay NaNs */
     check_reduction(LS_BF16, LS_REDUCE_SUM, 1, COUNT - 8);
 }
 
-/* The build is chosen once in a process, so each has one of its own. */
+/* A process chooses the build once, so each build is tested in a process of its own. */
 static void check_build(const char *isa) {
     int status = 0;
     fflush(NULL);

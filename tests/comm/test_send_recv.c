@@ -9,7 +9,7 @@
 
 #define TIMEOUT_S 60.0
 
-/* What this rank has moved, and in how many pieces; staged messages go slice by slice. */
+/* Counts the bytes that this rank has moved, and the messages; staged messages are sent slice by slice. */
 static void count_message(const struct rank *rank, uint64_t *messages, uint64_t *bytes, size_t nbytes, bool staged) {
     size_t piece = staged && !rank->crew ? LS_STAGE_BYTES : nbytes;
     *messages += nbytes > 0 ? (nbytes + piece - 1) / piece : 0;
@@ -41,7 +41,7 @@ static void receive_from(struct rank *rank, struct buffers *b, struct message m,
     count_message(rank, &t->received_messages, &t->received_bytes, m.nbytes, !is_shared(m.place, peer));
 }
 
-/* Every pair exchanges the message both ways, the lower rank first; groups of pairs run at the same time. */
+/* Every pair exchanges the message in both directions, the lower rank first; groups of pairs run at the same time. */
 static void exchange(struct rank *rank, struct buffers *b, struct message m) {
     struct ls_comm_traffic expected, traffic;
     ls_comm_traffic_read(rank->comm, &expected);
@@ -56,7 +56,7 @@ static void exchange(struct rank *rank, struct buffers *b, struct message m) {
     CHECK(memcmp(&traffic, &expected, sizeof traffic) == 0);
 }
 
-/* The same as one operation: what one of the two stages, the other may have in shared memory. */
+/* The same as one operation: one rank may stage its message while the other has it in shared memory. */
 static void exchange_at_once(struct rank *rank, struct buffers *b, struct message m) {
     int peer = rank->rank ^ 1;
     struct ls_comm_traffic expected, traffic;
@@ -96,8 +96,8 @@ TEST(test_pairs) {
     for (int n = 2; n <= 8; n++) run_good_ranks_on_all(n, pairs_body, NULL);
 }
 
-/* Many small messages in a row, one way: the receiver may run ahead of the sender's checks. Streams with workers let
- * sends pile up. */
+/* Many small messages in a row, in one direction: the receiver may run ahead of the sender's checks. With worker
+ * streams, sends accumulate. */
 static void stream_of_messages_body(struct rank *rank) {
     CHECK(rank_open(rank, rank->argument, NULL, TIMEOUT_S) == LS_OK);
     enum { MESSAGES = 2000 };
@@ -119,9 +119,9 @@ TEST(test_stream_of_messages) {
 
 /* --- a pipeline --------------------------------------------------------------------------------------------------- */
 
-#define ACTIVATION_COUNT (3 * LS_STAGE_BYTES / sizeof(float)) /* more than two staging buffers hold */
+#define ACTIVATION_COUNT (3 * LS_STAGE_BYTES / sizeof(float)) /* more than two staging buffers can take */
 
-/* Sends the result of the last pass and receives what the next one needs; a peer of -1 is none. */
+/* Sends the result of the last pass and receives the input of the next; a peer of -1 is none. */
 static void pass_on(struct rank *rank, const float *result, int to, float *input, int from) {
     ls_comm *comm = rank->comm;
     if (to >= 0 && to == from) {

@@ -1,5 +1,5 @@
-/* The steps between single ranks inside of an operation (ls_comm_step_done, ls_comm_await_step, ls_comm_steps_end):
- * what they order, and what happens when somebody does not come. */
+/* The steps between single ranks within an operation (ls_comm_step_done, ls_comm_await_step, ls_comm_steps_end): the
+ * order that they guarantee, and the behaviour if a rank does not arrive. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 0.5
-#define GRACE_S 25.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define GRACE_S 25.0 /* slack added to deadlines for loaded machines and sanitizers */
 #define ROUNDS 500
 
 static const ls_announcement operation = {.sequence = 5, .count = 10, .kind = LS_OPERATION_ALL_REDUCE, .root = -1};
@@ -25,9 +25,9 @@ static void sleep_ms(long ms) {
 
 /* --- order -------------------------------------------------------------------------------------------------------- */
 
-/* Each rank adds its number to what its left neighbour wrote before that one's step (a ring with a beginning), slice
- * after slice in the same places: a slice that began too early, or a step that came too early, shows in the sum. Some
- * numbers are left out. */
+/* Each rank adds its number to the value that its left neighbour wrote before its step (a ring with a beginning), slice
+ * after slice in the same places: a slice that begins too early, or a step that is announced too early, shows in the
+ * sum. Some numbers are left out. */
 static void ring_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, 10) == LS_OK);
     ls_comm *comm = rank->comm;
@@ -37,7 +37,7 @@ static void ring_body(struct rank *rank) {
     int64_t *cell;
     CHECK(ls_comm_alloc_shared(comm, NULL, sizeof *cell, (void **)&cell) == LS_OK);
     int64_t *cells[LS_COMM_MAX_RANKS];
-    for (int r = 0; r < rank->world_size; r++) /* the ranks of one allocation lie side by side in the group's file */
+    for (int r = 0; r < rank->world_size; r++) /* the ranks' parts of one allocation are adjacent in the group's file */
         cells[r] = (int64_t *)(void *)((char *)cell + (r - rank->rank) * (ptrdiff_t)LS_PAGE_BYTES);
     if (rank->crew) {
         static _Atomic(int64_t *) published[LS_COMM_MAX_RANKS];
@@ -57,7 +57,7 @@ static void ring_body(struct rank *rank) {
         CHECK(ls_comm_await_step(comm, rank->world_size - 1, last, &operation) == LS_OK);
         int n = rank->world_size;
         CHECK(*cells[n - 1] == round + n * (n + 1) / 2);
-        /* a number that rank 0 has left out, reached by its end */
+        /* rank 0 skipped this number; its steps_end covers it */
         if (rank->rank > 0) CHECK(ls_comm_await_step(comm, 0, last - 1, &operation) == LS_OK);
         ls_comm_steps_end(comm, last);
         CHECK(ls_comm_gate(comm, LS_CHANNEL_STREAM, &operation) == LS_OK);
@@ -69,14 +69,14 @@ TEST(test_order) {
     for (int n = 2; n <= 5; n++) run_good_ranks_on_all(n, ring_body, NULL);
 }
 
-/* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not come ------------------------------- */
+/* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not arrive ----------------------------- */
 
 static void check_chain(struct rank *rank, ls_status status, const char *culprit) {
     double begin_us = ls_now_us();
     CHECK(ls_comm_await_step(rank->comm, rank->rank + 1, 1, &operation) == status);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
     CHECK(rank_says(rank, culprit) && rank_says(rank, "all_reduce (sum) of 10 fp32 elements (operation 5, 40 bytes)"));
-    CHECK(ls_comm_await_step(rank->comm, 2, 1, &operation) == status); /* and so on, for everybody */
+    CHECK(ls_comm_await_step(rank->comm, 2, 1, &operation) == status); /* and so do all later waits */
 }
 
 static void dies_body(struct rank *rank) {
@@ -93,22 +93,22 @@ static void leaves_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* Until somebody has given up on this rank. */
+/* Waits until a rank has given up on this rank. */
 static void await_failure(const struct rank *rank) {
     while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sleep_ms(5);
 }
 
-/* The one who is blamed is rank 2, by rank 0 as well, although rank 0 waits for rank 1 only. */
+/* Rank 2 is blamed, by rank 0 as well, although rank 0 waits only for rank 1. */
 static void stays_away_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
-    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
     if (rank->rank == 2) await_failure(rank);
     rank_close(rank);
 }
 
-/* Rank 0 is not run, in the middle of its patrol (at its call of poll, which this program answers), from before the
- * deadline until rank 1 has given up on rank 2, and no longer says for whom it waited. What rank 0 then finds is not
- * why the group broke. */
+/* Rank 0 is descheduled in the middle of its patrol (at its call of poll, which this program defines), from before the
+ * deadline until rank 1 has given up on rank 2 and no longer shows which rank it waits for. Whatever rank 0 then finds,
+ * it must not report as the reason why the group broke. */
 static _Thread_local const struct rank *descheduled;
 
 int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
@@ -124,15 +124,15 @@ int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
 static void is_descheduled_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 0) descheduled = rank;
-    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
-    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not come"));
+    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
+    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not arrive"));
     if (rank->rank == 0) ls_comm_step_done(rank->comm, 1);
-    /* the others stay until then: that somebody left would be another reason */
+    /* the others stay until then: a rank that left would be a different reason */
     while (!ls_flag_reached(&rank->comm->segment->slot[0].progress, rank->comm->progress_base + 1)) sleep_ms(5);
     rank_close(rank);
 }
 
-/* Rank 2 waits as well, for a step that rank 1 has long done, but is not run any more (as if stopped). */
+/* Rank 2 waits as well, for a step that rank 1 did long ago, but no longer runs (as if stopped). */
 static void is_stopped_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 2) {
@@ -141,16 +141,16 @@ static void is_stopped_body(struct rank *rank) {
         atomic_store(&slot->awaits, 1 + 1);
         await_failure(rank);
     } else {
-        check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+        check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
     }
     rank_close(rank);
 }
 
-/* Nobody is to blame in a circle; the wait ends all the same. */
+/* In a circle no rank is to blame; the wait still ends. */
 static void circle_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_await_step(rank->comm, (rank->rank + 1) % rank->world_size, 1, &operation) == LS_ERR_TIMEOUT);
-    CHECK(rank_says(rank, "did not come within 0.5 s"));
+    CHECK(rank_says(rank, "did not arrive within 0.5 s"));
     rank_close(rank);
 }
 

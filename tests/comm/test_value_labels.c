@@ -1,4 +1,5 @@
-/* Labels of values: what each operation takes and makes of each label, on which axes, and what is compared in bits. */
+/* Labels of values: which labels each operation accepts, which it gives its result, on which axes, and which values are
+ * compared bit by bit. */
 #include <string.h>
 
 #include "common/comm/values.h"
@@ -66,7 +67,7 @@ static void takes_rank(struct rank *rank) {
             if (status == LS_OK) {
                 const struct ls_labels *after = ls_values_find(row->elsewhere ? p.other : p.own);
                 CHECK(after && after->on[LS_MESH_TENSOR] == row->after);
-                CHECK(after->on[LS_MESH_DATA] == LS_PARTIAL); /* which the group does not span */
+                CHECK(after->on[LS_MESH_DATA] == LS_PARTIAL); /* an axis that the group does not span */
             }
             CHECK(ls_values_leave(rank->device, LS_OK) == LS_OK);
             CHECK(!ls_values_on());
@@ -79,7 +80,7 @@ static void takes_rank(struct rank *rank) {
 
 TEST(each_operation_takes_its_labels) { run_good_ranks(RANKS, takes_rank, NULL); }
 
-/* All that lies in the range of an operation is looked at, and keeps its name when it moves. */
+/* All values in the range of an operation are checked, and keep their names when they move. */
 static void ranges_rank(struct rank *rank) {
     CHECK(rank_open(rank, "inline", "direct", TIMEOUT_S) == LS_OK);
     begin(rank, LS_MESH_DATA);
@@ -110,7 +111,7 @@ static void bits_rank(struct rank *rank) {
     ls_values_enter();
     ls_values_set(&mine, sizeof mine, ls_labels_of(LS_REPLICATED, LS_VARYING), true, "its own");
     ls_values_set(own, sizeof own, ls_labels_of(LS_REPLICATED, LS_REPLICATED), true, rank->rank ? "b" : "a");
-    CHECK(ls_values_leave(rank->device, LS_OK) == LS_OK); /* nobody else has it */
+    CHECK(ls_values_leave(rank->device, LS_OK) == LS_OK); /* no other rank has it */
     ls_values_enter();
     ls_values_set(own, sizeof own, ls_labels_of(LS_REPLICATED, LS_REPLICATED), true, "the weight");
     CHECK(ls_values_leave(rank->device, LS_OK) == LS_OK);
@@ -125,7 +126,7 @@ static void bits_rank(struct rank *rank) {
 
 TEST(what_is_replicated_is_compared_in_bits) { run_good_ranks(RANKS, bits_rank, NULL); }
 
-/* Without a table nothing is on. */
+/* Without a table, labels are switched off. */
 TEST(without_a_table_there_are_no_labels) {
     ls_values_enter();
     assert_false(ls_values_on());

@@ -63,7 +63,7 @@ void fill_small_integers(void *buffer, ls_dtype dtype, int rank, size_t count) {
     for (size_t i = 0; i < count; i++) value_set(buffer, dtype, i, (double)((i * 7 + (size_t)rank * 3) % 23));
 }
 
-/* Two floats' sum in double is exact or rounds to the same float (as double has more than twice the bits). */
+/* The sum of two floats in double is exact or rounds to the same float (double has more than twice the bits). */
 double reduce_real(double a, double b, ls_dtype dtype, ls_reduce_op op) {
     if (op == LS_REDUCE_SUM) return dtype == LS_FP64 ? a + b : (double)(float)(a + b);
     return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);

@@ -1,4 +1,4 @@
-/* Arrays in device memory, for tests that call CUDA themselves. All of it is static, as in machine.h. */
+/* Arrays in device memory, for tests that call CUDA themselves. All functions are static, as in machine.h. */
 #ifndef TESTS_CUDA_ARRAYS_H
 #define TESTS_CUDA_ARRAYS_H
 
@@ -8,7 +8,7 @@ static inline void ok(cudaError_t error) {
     if (error != cudaSuccess) fail_msg("%s: %s", cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* A fresh machine with 64 MiB on each of its GPUs and blocks' threads in ascending order. */
+/* A new machine with 64 MiB on each of its GPUs; blocks run their threads in ascending order. */
 static inline void roomy_machine(int devices, const char *streams) {
     machine(devices, streams);
     setenv("CUDA_ON_CPU_MEMORY", "67108864", 1);
@@ -16,7 +16,7 @@ static inline void roomy_machine(int devices, const char *streams) {
     cuda_on_cpu_restart();
 }
 
-/* Zero-filled; whoever does not free it leaves that to the next machine. */
+/* Zero-filled; an array that a test does not free lives as long as the machine. */
 static inline void *device_array(size_t nbytes) {
     void *memory;
     ok(cudaMalloc(&memory, nbytes + 1));

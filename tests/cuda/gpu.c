@@ -97,7 +97,7 @@ struct apart {
     void (*body)(void **state);
 };
 
-/* A run of cmocka inside of a test's child: a failed assertion ends this run, not the parent's. */
+/* Runs cmocka within a test's child process: a failed assertion ends this run, not the parent's. */
 static int run_apart(void *argument) {
     const struct apart *apart = argument;
     apply(apart->settings);

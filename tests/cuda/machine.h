@@ -1,5 +1,5 @@
-/* The machine that a test pretends to have, for tests of "CUDA on the CPU" itself. All of it is static: helper files
- * are linked into tests that have no CUDA at all. */
+/* The machine that a test simulates, for tests of "CUDA on the CPU" itself. All functions are static: helper files are
+ * linked into tests that have no CUDA at all. */
 #ifndef TESTS_CUDA_MACHINE_H
 #define TESTS_CUDA_MACHINE_H
 
@@ -17,9 +17,9 @@
 #define OK(call) assert_int_equal((call), cudaSuccess)
 #define FAILS(code, call) assert_string_equal(cudaGetErrorName(call), cudaGetErrorName(code))
 
-/* A fresh machine of so many GPUs of 1 MiB, whose streams run as `streams` says: "eager", "shuffle:7". */
+/* A new machine of so many GPUs of 1 MiB, with CUDA_ON_CPU_STREAMS=`streams`: "eager", "shuffle:7". */
 static inline void machine(int devices, const char *streams) {
-    (void)cudaGetLastError(); /* forget the last test's */
+    (void)cudaGetLastError(); /* clear the last test's error */
     char count[16], memory[32];
     snprintf(count, sizeof count, "%d", devices);
     snprintf(memory, sizeof memory, "%zu", MACHINE_NBYTES);
@@ -38,14 +38,14 @@ static inline void shuffled_machine(int devices, int seed) {
     machine(devices, streams);
 }
 
-/* Whether a child that does this dies (by a signal, or because a sanitizer ends it). What it says on stderr is not
- * shown. */
+/* Whether a child process that calls `deed` dies (by a signal, or because a sanitizer ends it). Its stderr is
+ * discarded. */
 static inline int dies(void (*deed)(void *), void *argument) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(0);
-        for (int i = 0; i < 3; i++) signal((int[]){SIGSEGV, SIGBUS, SIGABRT}[i], SIG_DFL); /* not cmocka's handlers */
+        for (int i = 0; i < 3; i++) signal((int[]){SIGSEGV, SIGBUS, SIGABRT}[i], SIG_DFL); /* reset cmocka's handlers */
         deed(argument);
         _exit(0);
     }

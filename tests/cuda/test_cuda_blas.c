@@ -1,4 +1,5 @@
-/* What the fake cuBLAS computes (tests/cuda_on_cpu/cublas_gemm.cpp) and when, against sums in double. */
+/* The results of the fake cuBLAS (tests/cuda_on_cpu/cublas_gemm.cpp), against sums in double, and when it reads its
+ * arguments. */
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdbool.h>
@@ -40,7 +41,7 @@ static float *random_floats(size_t count, uint64_t seed) {
     return values;
 }
 
-/* A number of `digits` bits of mantissa and an exponent of at least `lowest` (of numbers in [0.5, 1): 0), to the
+/* Rounds to `digits` bits of mantissa and an exponent of at least `lowest` (that of numbers in [0.5, 1) is 0), to the
  * nearest, ties to even. */
 static double rounded(double x, int digits, int lowest) {
     int exponent;
@@ -77,11 +78,11 @@ static double bfloat_value(uint16_t bits) {
 
 static bool is_same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
 
-/* --- one product -------------------------------------------------------------------------------------------------- */
+/* --- one matrix multiply ------------------------------------------------------------------------------------------ */
 
 struct shape {
     bool transpose_a, transpose_b;
-    int m, n, k, pad; /* pad: how much leading dimensions exceed what is needed */
+    int m, n, k, pad; /* pad: the leading dimensions' excess over the minimum */
 };
 
 static int leading_a(const struct shape *s) { return (s->transpose_a ? s->k : s->m) + s->pad; }
@@ -104,7 +105,7 @@ static double sum_at(const struct shape *s, const float *a, const float *b, int 
     return sum;
 }
 
-/* Asserts c = alpha op(a) op(b) + beta before, and that what lies between columns is as before. */
+/* Asserts c = alpha op(a) op(b) + beta before, and that the elements between columns are unchanged. */
 static void expect_product(const struct shape *s, float alpha, const float *a, const float *b, float beta,
                            const float *before, const float *c) {
     for (int column = 0; column < s->n; column++) {
@@ -158,7 +159,7 @@ TEST_WITH(setup, teardown, products_are_those_of_the_formula) {
 TEST_WITH(setup, teardown, what_does_not_count_is_not_read) {
     float nothing[4] = {NAN, NAN, NAN, NAN}, c[4] = {1, 2, 3, 4}, zero = 0, one = 1, two = 2;
     float *dn = to_device(nothing, sizeof nothing), *dc = to_device(c, sizeof c);
-    /* alpha 0, then k 0: the product is 0 whatever A and B are */
+    /* alpha 0, then k 0: the product is 0 whatever A and B contain */
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &zero, dn, 2, dn, 2, &two, dc, 2));
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 0, &one, dn, 2, dn, 1, &two, dc, 2));
     from_device(c, dc, sizeof c);
@@ -166,7 +167,7 @@ TEST_WITH(setup, teardown, what_does_not_count_is_not_read) {
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 0, &one, dn, 2, dn, 1, &zero, dn, 2));
     from_device(nothing, dn, sizeof nothing);
     for (int i = 0; i < 4; i++) assert_true(nothing[i] == 0);
-    /* nothing to compute: matrices may be missing */
+    /* nothing to compute: matrices may be NULL */
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 0, 2, 2, &one, NULL, 1, NULL, 2, &zero, NULL, 1));
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 0, 2, &one, NULL, 2, NULL, 2, &zero, NULL, 2));
 }
@@ -264,7 +265,7 @@ TEST_WITH(setup, teardown, fp16_and_bf16_sum_in_fp32_and_round_once) {
     assert_true(half_value(c[1]) == 2050);
 }
 
-/* The product x * 1 in some mode. */
+/* The product x * 1 in the given mode. */
 static float product_with_one(float x, bool by_gemm_ex, cublasComputeType_t compute) {
     float one = 1, zero = 0, result;
     float *dx = to_device(&x, sizeof x), *d1 = to_device(&one, sizeof one), *dc = to_device(&zero, sizeof zero);
@@ -300,7 +301,7 @@ TEST_WITH(setup, teardown, tf32_is_10_bits_and_only_when_asked_for) {
     }
 }
 
-/* --- when --------------------------------------------------------------------------------------------------------- */
+/* --- timing ------------------------------------------------------------------------------------------------------- */
 
 TEST_WITH(setup, teardown, alpha_and_beta_are_read_at_the_call_or_on_the_device) {
     blas(cublasDestroy(handle));
@@ -311,7 +312,7 @@ TEST_WITH(setup, teardown, alpha_and_beta_are_read_at_the_call_or_on_the_device)
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &alpha, device, 1, device + 1, 1, &beta, dc, 1));
     alpha = beta = NAN;
     assert_int_equal(cuda_on_cpu_peek(&c, dc, sizeof c), 0);
-    assert_true(c == 100); /* nobody has waited yet */
+    assert_true(c == 100); /* without a wait by the host */
     ok(cudaDeviceSynchronize());
     from_device(&c, dc, sizeof c);
     assert_true(c == 5 * 2 * 3 + 100);

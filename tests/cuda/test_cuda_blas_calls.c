@@ -1,4 +1,5 @@
-/* What the fake cuBLAS (tests/cuda_on_cpu/cublas.cpp) refuses, keeps and reports, against cuBLAS's guide. */
+/* Calls that the fake cuBLAS (tests/cuda_on_cpu/cublas.cpp) refuses, the state it keeps and the errors it reports,
+ * against cuBLAS's guide. */
 #include <cublas_v2.h>
 #include <stdbool.h>
 #include <string.h>
@@ -51,7 +52,7 @@ TEST_WITH(setup, teardown, wrong_arguments_are_refused) {
     assert_int_equal(cublasSgemm(NULL, n, n, 1, 1, 1, &one, d, 1, d, 1, &one, d, 1), CUBLAS_STATUS_NOT_INITIALIZED);
     assert_int_equal(cublasSgemmStridedBatched(handle, n, n, 1, 1, 1, &one, d, 1, 1, d, 1, 1, &one, d, 1, 1, -1),
                      CUBLAS_STATUS_INVALID_VALUE);
-    from_device(x, d, sizeof x); /* which still works, and finds what was there */
+    from_device(x, d, sizeof x); /* the device still works, and the data is unchanged */
     for (int i = 0; i < 4; i++) assert_true(x[i] == (float)(i + 1));
 }
 
@@ -115,9 +116,9 @@ TEST_WITH(setup, teardown, a_workspace_is_used_up_to_the_next_stream) {
     blas(cublasSetWorkspace(handle, workspace, sizeof kept));
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, d, 1, d, 1, &zero, d, 1));
     from_device(kept, workspace, sizeof kept);
-    for (size_t i = 0; i < sizeof kept; i++) assert_int_equal(kept[i], 0xff); /* whatever lay there is gone */
+    for (size_t i = 0; i < sizeof kept; i++) assert_int_equal(kept[i], 0xff); /* the earlier contents are lost */
     ok(cudaMemset(workspace, 0, sizeof kept));
-    blas(cublasSetStream(handle, NULL)); /* which forgets the workspace */
+    blas(cublasSetStream(handle, NULL)); /* drops the workspace */
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, d, 1, d, 1, &zero, d, 1));
     from_device(kept, workspace, sizeof kept);
     for (size_t i = 0; i < sizeof kept; i++) assert_int_equal(kept[i], 0);
@@ -160,8 +161,8 @@ TEST_WITH(setup, teardown, without_a_device_there_is_no_handle) {
 TEST_WITH(setup, teardown, matrices_outside_of_the_gpus_memory_break_the_device) {
     for (int which = 0; which < 4; which++) {
         float x[6] = {0}, one = 1, zero = 0, *d = to_device(x, sizeof x), *good[3] = {d, d, d};
-        if (which < 3) good[which] = x; /* A, B or C of the host */
-        int n = which < 3 ? 1 : 4;      /* C of 2 x 4 floats where only 6 are */
+        if (which < 3) good[which] = x; /* A, B or C in host memory */
+        int n = which < 3 ? 1 : 4;      /* C of 2 x 4 floats in memory for 6 */
         stderr_begin();
         cublasStatus_t status =
             cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, n, 1, &one, good[0], 2, good[1], 1, &zero, good[2], 2);

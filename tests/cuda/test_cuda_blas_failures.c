@@ -1,5 +1,5 @@
-/* A matrix product that is the first to hear of a kernel that has failed: cuBLAS says only that something did, and the
- * message says what. For the CPU's CUDA. */
+/* A matrix multiply is the first call to report that a kernel has failed: cuBLAS reports only a failure, and the
+ * message must name the cause. For the CPU's CUDA. */
 #include <cuda_runtime.h>
 
 #include "kernels/kernels.h"
@@ -7,7 +7,7 @@
 #include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
-/* Asks CUDA itself, so that the device has not heard of it. */
+/* Queries CUDA itself, so that the device does not know of the failure yet. */
 static void await_failure(void) {
     cudaError_t error = cudaSuccess;
     while (error == cudaSuccess || error == cudaErrorNotReady) error = cudaStreamQuery(0);
@@ -23,7 +23,7 @@ TEST_CASE(product_behind_a_failed_kernel) {
     ls_gemm(compute, LS_FP32, false, false, 1, 1, 1, y, y + 1, 0, LS_FP32, y + 2, NULL);
     assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_SYSTEM);
     scratch_expect_error("gemm failed on GPU 0: ", "cudaErrorIllegalAddress): a kernel that was enqueued earlier");
-    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM); /* which has been said */
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM); /* already reported */
     ls_device_free(gpus.device[0], y);
     close_gpus(&gpus);
 }

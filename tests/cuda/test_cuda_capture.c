@@ -1,5 +1,5 @@
-/* "CUDA on the CPU" captures graphs as CUDA does: what becomes a node, in which order nodes may run, and what is
- * refused. */
+/* "CUDA on the CPU" captures graphs as CUDA does: which calls become nodes, in which order nodes may run, and which
+ * calls are refused. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -9,11 +9,11 @@
 
 static const struct selftest_geometry one_thread = {{1, 1, 1}, {1, 1, 1}};
 
-/* What most tests need. */
+/* The objects that most tests need. */
 struct bench {
     cudaStream_t a, b;
     cudaEvent_t event, other;
-    float *x; /* page-locked, so that the host can look and device copies can be captured */
+    float *x; /* page-locked, so that the host can read it and copies can be captured */
     float *d; /* device memory */
 };
 
@@ -50,7 +50,7 @@ static cudaGraphExec_t end(const struct bench *bench, size_t nodes) {
     return exec;
 }
 
-/* The capture has been broken by what came before. */
+/* An earlier call has broken the capture. */
 static void end_in_vain(const struct bench *bench, cudaError_t error) {
     cudaGraph_t graph = (cudaGraph_t)bench->x;
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
@@ -64,7 +64,7 @@ static void end_in_vain(const struct bench *bench, cudaError_t error) {
 
 static void count(void *number) { ++*(int *)number; }
 
-/* --- what works --------------------------------------------------------------------------------------------------- */
+/* --- captures that succeed ---------------------------------------------------------------------------------------- */
 
 TEST(a_graph_runs_at_each_launch_only) {
     struct bench bench = new_bench("eager");
@@ -82,7 +82,7 @@ TEST(a_graph_runs_at_each_launch_only) {
     OK(cudaStreamSynchronize(bench.a));
     assert_int_equal(runs, 0);
     for (int launch = 1; launch <= 3; launch++) {
-        bench.x[3] = (float)(10 * launch); /* read when it runs */
+        bench.x[3] = (float)(10 * launch); /* read when the graph runs */
         OK(cudaGraphLaunch(exec, bench.a));
         OK(cudaStreamSynchronize(bench.a));
         assert_int_equal(runs, launch);
@@ -90,13 +90,13 @@ TEST(a_graph_runs_at_each_launch_only) {
         assert_int_equal(cuda_on_cpu_kernel_launches(), launch);
     }
     OK(cudaGraphLaunch(exec, bench.a));
-    OK(cudaGraphExecDestroy(exec)); /* what is launched still runs */
+    OK(cudaGraphExecDestroy(exec)); /* launched graphs still run */
     OK(cudaStreamSynchronize(bench.a));
     assert_int_equal(runs, 4);
     FAILS(cudaErrorInvalidValue, cudaGraphLaunch(exec, bench.a));
 }
 
-/* a: x1 -> d0, fork; b: d0 -> d1, join; a: d1 -> x0; meanwhile a: x2 -> d2, which nothing orders with b */
+/* a: x1 -> d0, fork; b: d0 -> d1, join; a: d1 -> x0; meanwhile a: x2 -> d2, which is not ordered with b */
 static int forks_and_joins(int seed, int joins) {
     char streams[32];
     snprintf(streams, sizeof streams, "shuffle:%d", seed);
@@ -115,7 +115,7 @@ static int forks_and_joins(int seed, int joins) {
     copy(bench.a, bench.d, &bench.x[2]);
     cudaGraphExec_t exec = end(&bench, 4);
     OK(cudaGraphLaunch(exec, bench.b));
-    copy(bench.b, &bench.x[4], bench.d); /* after all of the graph */
+    copy(bench.b, &bench.x[4], bench.d); /* after the whole graph */
     OK(cudaStreamSynchronize(bench.b));
     assert_true(bench.x[4] == 2);
     return bench.x[0] == 1;
@@ -150,7 +150,7 @@ TEST(launches_of_one_graph_follow_one_another) {
 TEST(others_may_work_during_a_capture) {
     struct bench bench = new_bench("shuffle:1");
     begin(&bench);
-    copy(bench.b, bench.d, &bench.x[5]); /* is not captured */
+    copy(bench.b, bench.d, &bench.x[5]); /* not captured */
     OK(cudaEventRecord(bench.event, bench.b));
     copy(bench.b, &bench.x[0], bench.d);
     assert_true(bench.x[0] == 0);
@@ -159,7 +159,7 @@ TEST(others_may_work_during_a_capture) {
     assert_true(bench.x[0] == 5);
 }
 
-/* --- what does not ------------------------------------------------------------------------------------------------ */
+/* --- captures that fail ------------------------------------------------------------------------------------------- */
 
 TEST(waiting_breaks_a_capture) {
     for (int what = 0; what < 11; what++) {
@@ -236,7 +236,7 @@ TEST(captures_begin_and_end_in_one_place) {
     (void)end(&bench, 0);
 }
 
-/* What another thread gets while this one captures. */
+/* The result of another thread's call while this one captures. */
 static void *ask(void *event) { return (void *)(intptr_t)cudaEventQuery((cudaEvent_t)event); }
 
 static cudaError_t ask_elsewhere(cudaEvent_t event) {
@@ -255,7 +255,7 @@ static void *end_there(void *stream) {
 TEST(the_mode_decides_about_other_threads) {
     struct bench bench = new_bench("eager");
     OK(cudaEventRecord(bench.event, bench.b));
-    OK(cudaEventSynchronize(bench.event)); /* or a query might come too early */
+    OK(cudaEventSynchronize(bench.event)); /* otherwise a query might be too early */
     begin(&bench);
     OK(ask_elsewhere(bench.event));
     pthread_t thread;
@@ -289,6 +289,6 @@ TEST(a_capture_may_be_left_unended) {
     OK(cudaEventRecord(bench.event, bench.a));
     OK(cudaStreamWaitEvent(bench.b, bench.event, 0));
     OK(cudaStreamDestroy(bench.a));
-    OK(cudaStreamSynchronize(bench.b)); /* is free again */
+    OK(cudaStreamSynchronize(bench.b)); /* no longer capturing */
     cuda_on_cpu_restart();
 }

@@ -1,5 +1,5 @@
-/* Process groups whose ranks have GPUs: every operation of tests/comm/operations.c, staged and by NCCL, for ranks that
- * are processes and ranks that are threads. */
+/* Process groups whose ranks have GPUs: every operation of tests/comm/operations.c, staged and by NCCL, with processes
+ * and with threads as ranks. */
 #include "tests/base/test.h"
 #include "tests/comm/operations.h"
 #include "tests/cuda/gpu_ranks.h"

@@ -1,5 +1,5 @@
-/* Giving a group a way for GPU memory: who may, what is compared first, what is said when NCCL cannot be had or does
- * not come up, and that nothing is left behind. */
+/* Attaching a path for GPU memory to a group: which groups may, which values are compared first, the messages if NCCL
+ * cannot be loaded or initialized, and that nothing is left behind. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <sched.h>
@@ -18,11 +18,11 @@
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 2.0
-#define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before */
+#define LONG_TIMEOUT_S 50.0 /* for waits that must end much earlier for another reason */
 #define GRACE_S 25.0
 #define RANKS 3
 
-/* --- who shares a GPU --------------------------------------------------------------------------------------------- */
+/* --- ranks that share a GPU --------------------------------------------------------------------------------------- */
 
 static void distinct_body(struct rank *rank) {
     char text[160];
@@ -33,7 +33,7 @@ static void distinct_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* Ranks 0 and 2 share a GPU, which each of them counts in its own way. */
+/* Ranks 0 and 2 share a GPU, which has a different number in each of them. */
 static void sharing_body(struct rank *rank) {
     static const char *const visible[] = {"1,0", "3", "0,1"};
     static const int index[] = {0, 0, 1};
@@ -62,9 +62,9 @@ TEST(ranks_that_share_a_gpu_are_named) {
     run_good_ranks_on(&rank_backends[1], RANKS, sharing_threads_body, NULL);
 }
 
-/* --- what is missing ---------------------------------------------------------------------------------------------- */
+/* --- missing plug-ins --------------------------------------------------------------------------------------------- */
 
-/* Rank 1 looks for its plug-ins where ls_nccl.so is not one. */
+/* Rank 1 looks for its plug-ins in a folder without ls_nccl.so. */
 static void without_library_body(struct rank *rank) {
     const char *wrong = rank->argument;
     char text[400];
@@ -100,7 +100,7 @@ static void other_version_body(struct rank *rank) {
 
 TEST(another_version_is_refused) { run_good_ranks(RANKS, other_version_body, NULL); }
 
-/* --- it does not come up ------------------------------------------------------------------------------------------ */
+/* --- initialization fails ----------------------------------------------------------------------------------------- */
 
 struct fault {
     const char *fault; /* on rank 1 */
@@ -122,8 +122,8 @@ static void fault_body(struct rank *rank) {
 
 TEST(initialisation_that_fails_ends_on_all_ranks) {
     static const struct fault faults[] = {
-        {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not come up within 2 s, though all 3 ranks began",
-         "NCCL did not come up within 2 s, though all 3 ranks began"},
+        {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not initialize within 2 s, though all 3 ranks began",
+         "NCCL did not initialize within 2 s, though all 3 ranks began"},
         {"ncclCommInitRankConfig:1:2", LS_ERR_SYSTEM, "NCCL on rank 1: unhandled system error: injected into",
          "rank 1 has given up: attach_device (nccl): NCCL on rank 1"},
         {"ncclCommGetAsyncError:2:2", LS_ERR_SYSTEM, "NCCL on rank 1: unhandled system error",
@@ -160,7 +160,7 @@ TEST(ranks_that_fail_before_it_are_named) {
 static void two_paths_body(struct rank *rank) {
     CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(rank_attach(rank, rank->rank == 1 ? LS_COMM_NCCL : LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), rank 0 runs attach_device (staged)"));
+    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), but rank 0 runs attach_device (staged)"));
     rank_close(rank);
 }
 
@@ -175,7 +175,7 @@ static void twice_body(struct rank *rank) {
 static void cpu_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(rank_attach(rank, LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "is no GPU"));
+    CHECK(gpu_rank_says(rank, "is not a GPU"));
     rank_close(rank);
 }
 
@@ -183,7 +183,7 @@ static void not_attached_body(struct rank *rank) {
     CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     void *memory = gpu_rank_upload(rank, NULL, 4096);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, 10, LS_FP32, LS_REDUCE_SUM) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "passes memory of a GPU, and the group has no way for it"));
+    CHECK(gpu_rank_says(rank, "passes GPU memory, but the group has no attached device"));
     ls_device_free(rank->device, memory);
     rank_close(rank);
 }
@@ -195,7 +195,7 @@ static void other_stream_body(struct rank *rank) {
     gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
     CHECK(ls_device_open(&other, &options) == LS_OK);
     CHECK(ls_comm_barrier(rank->comm, ls_device_stream(other, LS_STREAM_COMM)) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "the stream is one of GPU 3, the group has attached GPU"));
+    CHECK(gpu_rank_says(rank, "the stream is on GPU 3, but the group has attached GPU"));
     void *memory;
     CHECK(ls_comm_alloc_shared(rank->comm, other, 64, &memory) == LS_ERR_INVALID);
     ls_device_close(other);
@@ -210,7 +210,7 @@ TEST(calls_that_cannot_be_right_are_refused) {
     run_good_ranks(2, other_stream_body, &gpu_paths[2]);
 }
 
-/* --- nothing is left ---------------------------------------------------------------------------------------------- */
+/* --- nothing is left behind --------------------------------------------------------------------------------------- */
 
 static int open_files(void) {
     int count = 0;
@@ -220,7 +220,7 @@ static int open_files(void) {
     return count;
 }
 
-/* Endpoints of threads are destroyed one after the other, by one thread here: none of them waits for the next. */
+/* One thread destroys the endpoints of all threads, one after another: no call waits for the next endpoint. */
 static void one_by_one_body(struct rank *rank) {
     const struct gpu_path *path = rank->argument;
     gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
@@ -255,7 +255,7 @@ static void tidy_body(struct rank *rank) {
         ls_device_free(rank->device, memory);
         double begin_us = ls_now_us();
         rank_close(rank);
-        CHECK(ls_now_us() - begin_us < GRACE_S * 1e6); /* nobody waited for nobody */
+        CHECK(ls_now_us() - begin_us < GRACE_S * 1e6); /* no call waited for another rank */
         if (path->path == LS_COMM_NCCL) CHECK(cuda_on_cpu_calls("ncclCommDestroy") == (unsigned long)turn + 1);
         CHECK(cuda_on_cpu_calls("ncclCommAbort") == 0);
         if (turn == 0) files = open_files();

@@ -1,5 +1,5 @@
-/* What groups with GPUs do when ranks die, stop, stay away, leave, give up or run something else, and when NCCL fails:
- * every rank ends in time, with a line that names the operation and who is to blame. */
+/* Groups with GPUs whose ranks die, stop, stay away, leave, give up or run a different operation, or in which NCCL
+ * fails: every rank ends in time, with a line that names the operation and the culprit. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,8 +19,8 @@
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0
-#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
-#define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before */
+#define GRACE_S 25.0        /* slack added to deadlines for loaded machines and sanitizers */
+#define LONG_TIMEOUT_S 50.0 /* for waits that must end much earlier for another reason */
 #define RANKS 3
 #define COUNT 1000
 #define KILLED (128 + SIGKILL)
@@ -38,11 +38,11 @@ static void sleep_ms(long ms) {
 
 struct scene {
     const struct gpu_path *path;
-    void (*culprit)(struct rank *rank, float *buffer); /* what rank 2 does; does not return, or makes it fail, too */
+    void (*culprit)(struct rank *rank, float *buffer); /* rank 2's part; either does not return, or also fails */
     ls_status status;                                  /* of the others */
     const char *text;
     int ends;            /* rank 2's exit status */
-    long others_wait_ms; /* so that rank 2 comes first */
+    long others_wait_ms; /* so that rank 2 is first */
     void (*meanwhile)(const pid_t *pids);
 };
 
@@ -52,7 +52,7 @@ static ls_status reduce(const struct rank *rank, float *buffer) {
     return status != LS_OK ? status : waited;
 }
 
-/* From now on nothing works any more, at once; and the rank leaves without a wait. */
+/* From now on every call fails at once; then the rank leaves without a wait. */
 static void expect_broken(struct rank *rank, float *buffer, ls_status status) {
     (void)ls_device_synchronize(rank->device);
     double begin_us = ls_now_us();
@@ -64,7 +64,7 @@ static void expect_broken(struct rank *rank, float *buffer, ls_status status) {
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
 }
 
-/* Three good operations, then one at which rank 2 fails. On rank 2 nothing runs but while it waits. */
+/* Three operations succeed; at the next one rank 2 fails. On rank 2 work runs only while it waits. */
 static void scene_body(struct rank *rank) {
     const struct scene *scene = rank->argument;
     void *memory;
@@ -73,7 +73,7 @@ static void scene_body(struct rank *rank) {
     CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
     for (int i = 0; i < 3; i++) CHECK(reduce(rank, memory) == LS_OK);
     if (scene->status == LS_ERR_TIMEOUT) rank->comm->timeout_s = TIMEOUT_S;
-    if (rank->rank == 2) sleep_ms(100); /* the others have seen the end of the third one by then, mostly */
+    if (rank->rank == 2) sleep_ms(100); /* by then the others have usually seen the end of the third one */
     if (rank->rank == 2) scene->culprit(rank, memory);
     if (rank->rank != 2) sleep_ms(scene->others_wait_ms);
     double begin_us = ls_now_us();
@@ -95,13 +95,14 @@ static void dies(struct rank *rank, float *buffer) {
     raise(SIGKILL);
 }
 
-/* The rank has put its part on the stream, and dies before it is done. */
+/* The rank has enqueued its part, and dies before this is done. */
 static void dies_in_the_middle(struct rank *rank, float *buffer) {
     (void)ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM);
     raise(SIGKILL);
 }
 
-/* Rank 1 leaves in good order, rank 2 dies: only that is why rank 0 waits in vain. */
+/* Rank 1 leaves in an orderly way, rank 2 dies: only the latter may be reported as the reason why rank 0 waits in
+ * vain. */
 static void left_and_died_body(struct rank *rank) {
     void *memory;
     gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
@@ -109,7 +110,7 @@ static void left_and_died_body(struct rank *rank) {
     CHECK(reduce(rank, memory) == LS_OK);
     if (rank->rank == 2) raise(SIGKILL);
     if (rank->rank == 0) {
-        sleep_ms(800); /* the others have gone by then, mostly */
+        sleep_ms(800); /* the others have usually left by then */
         CHECK(reduce(rank, memory) == LS_ERR_PEER);
         CHECK(gpu_rank_says(rank, REDUCE_TEXT "2, 4000 bytes): rank 2 died"));
         (void)ls_device_synchronize(rank->device);
@@ -117,8 +118,8 @@ static void left_and_died_body(struct rank *rank) {
     rank_close(rank);
 }
 
-/* Two groups over the same ranks and GPUs, an operation of each on its way: NCCL's abort of one waits for the device,
- * and so for the other's. */
+/* Two groups over the same ranks and GPUs, each with an operation in progress: NCCL's abort of one waits for the
+ * device, and thus for the operation of the other. */
 static void two_groups_body(struct rank *rank) {
     void *memory;
     ls_comm *second;
@@ -135,10 +136,10 @@ static void two_groups_body(struct rank *rank) {
     if (rank->rank == 2) raise(SIGKILL);
     double begin_us = ls_now_us();
     CHECK(ls_comm_barrier(second, ls_device_stream(rank->device, LS_STREAM_COMPUTE)) == LS_OK);
-    if (rank->rank == 0) sleep_ms(300); /* finds the group broken when it enqueues, mostly; rank 1 while it waits */
+    if (rank->rank == 0) sleep_ms(300); /* usually finds the group broken when it enqueues; rank 1 while it waits */
     CHECK(reduce(rank, memory) == LS_ERR_PEER);
     CHECK(gpu_rank_says(rank, "rank 2 died"));
-    ls_comm_destroy(rank->comm); /* first, and without a look at the other one's stream */
+    ls_comm_destroy(rank->comm); /* first, and without a wait for the other group's stream */
     rank->comm = NULL;
     ls_comm_destroy(second);
     rank_close(rank);
@@ -151,7 +152,7 @@ static void stops(struct rank *rank, float *buffer) {
     raise(SIGSTOP);
 }
 
-/* Once the others have ended, whom it must not die before. */
+/* Once the others have ended: rank 2 must not die before them. */
 static void kill_rank_2(const pid_t *pids) {
     siginfo_t ended;
     for (int r = 0; r < 2; r++) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
@@ -166,11 +167,11 @@ static void leaves(struct rank *rank, float *buffer) {
 
 static void gives_up(struct rank *rank, float *buffer) {
     (void)buffer;
-    sleep_ms(100); /* the others wait by then, mostly */
+    sleep_ms(100); /* the others usually wait by then */
     CHECK(ls_comm_abort(rank->comm, "the dog ate my gradient"));
 }
 
-/* Who sees it first is open: another rank may have given up by the time that this one's call returns. */
+/* Any rank may detect it first: another may have given up by the time this rank's call returns. */
 static void runs_something_else(struct rank *rank, float *buffer) {
     ls_status status = ls_comm_broadcast(rank->comm, rank->stream, buffer, 7, LS_INT32, 1);
     ls_status waited = ls_stream_synchronize(rank->stream);
@@ -215,7 +216,8 @@ static void a_gpu_fails(struct rank *rank, float *buffer) {
 
 /* --- late --------------------------------------------------------------------------------------------------------- */
 
-/* All have enqueued it, and one GPU does not come to it: with shuffled streams nothing runs unless somebody waits. */
+/* All ranks have enqueued the operation, and one GPU does not reach it: with shuffled streams work runs only while a
+ * thread waits. */
 static void sleepy_body(struct rank *rank) {
     void *memory;
     if (rank->rank == 1) setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
@@ -224,7 +226,7 @@ static void sleepy_body(struct rank *rank) {
     CHECK(reduce(rank, memory) == LS_OK);
     rank->comm->timeout_s = TIMEOUT_S;
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    if (rank->rank == 1) { /* its part is done when it comes to it at last, but the others have given up */
+    if (rank->rank == 1) { /* its part completes when it finally waits, but the others have given up */
         for (int r = 0; r < RANKS; r += 2)
             while (!ls_flag_reached(&rank->comm->segment->slot[r].progress, rank->comm->progress_base + 1)) sleep_ms(5);
         expect_broken(rank, memory, LS_ERR_TIMEOUT);
@@ -232,14 +234,14 @@ static void sleepy_body(struct rank *rank) {
     }
     CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_TIMEOUT);
     ls_comm_step_done(rank->comm, 1);
-    CHECK(gpu_rank_says(rank, REDUCE_TEXT "2, 4000 bytes): all ranks have enqueued it, but it did not end within 1 s"));
+    CHECK(gpu_rank_says(rank, REDUCE_TEXT
+                        "2, 4000 bytes): all ranks have enqueued the operation, but no result arrived within 1 s"));
     expect_broken(rank, memory, LS_ERR_TIMEOUT);
 }
 
 TEST(an_operation_that_does_not_end_is_named) { run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL); }
 
-/* --- abort from elsewhere ------------------------------------------------------------------------------------------
- */
+/* --- abort by another thread -------------------------------------------------------------------------------------- */
 
 static void *abort_soon(void *comm) {
     sleep_ms(100);
@@ -257,7 +259,7 @@ static void aborted_body(struct rank *rank) {
         CHECK(pthread_join(thread, &told) == 0 && told == rank->comm);
     } else if (rank->rank == 1) {
         CHECK(reduce(rank, memory) == LS_ERR_PEER);
-    } else { /* never comes to the operation */
+    } else { /* never calls the operation */
         CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 64, &told) == LS_ERR_PEER);
     }
     CHECK(gpu_rank_says(rank, "rank 0 has given up: another thread has had enough"));
@@ -279,8 +281,8 @@ TEST(groups_of_one_gpu_do_not_wait_for_one_another) {
 
 /* --- a GPU that fails while no call waits for it ------------------------------------------------------------------ */
 
-/* Ranks of one process: the GPU of rank 2 fails behind its calls, and rank 2 does not wait for it. The others, whose
- * operation can never end, find out long before their deadline. (With shuffled streams nothing runs before they
+/* Ranks of one process: the GPU of rank 2 fails asynchronously, and rank 2 does not wait for it. The others, whose
+ * operation can never end, learn of it long before their deadline. (With shuffled streams work runs only while they
  * wait.) */
 static void fails_unseen_body(struct rank *rank) {
     static _Atomic int begun, enqueued, found;
@@ -298,10 +300,10 @@ static void fails_unseen_body(struct rank *rank) {
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     atomic_fetch_add(&enqueued, 1);
     while (rank->rank == 2 ? atomic_load(&found) < 2 : atomic_load(&enqueued) < RANKS) sleep_ms(1);
-    ls_status status = ls_stream_synchronize(rank->stream); /* LS_ERR_TIMEOUT: nobody noticed */
+    ls_status status = ls_stream_synchronize(rank->stream); /* LS_ERR_TIMEOUT: not detected */
     CHECK(status == LS_ERR_SYSTEM || (status == LS_ERR_PEER && rank->rank != 2));
     if (status == LS_ERR_PEER) CHECK(gpu_rank_says(rank, " has given up: GPU 2, that of rank 2, has failed"));
-    if (status == LS_ERR_SYSTEM && rank->rank != 2) /* which of them says it is chance; nobody says it twice */
+    if (status == LS_ERR_SYSTEM && rank->rank != 2) /* any one of them reports it; no rank reports it twice */
         CHECK(rank->message[0] == '\0' || gpu_rank_says(rank, "failed on GPU 2: uncorrectable ECC error"));
     atomic_fetch_add(&found, 1);
     rank_close(rank);
@@ -322,7 +324,7 @@ TEST(a_rank_that_dies_within_an_operation) {
 }
 
 TEST(a_rank_that_stops) {
-    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", KILLED, 0, kill_rank_2});
+    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s", KILLED, 0, kill_rank_2});
 }
 
 TEST(a_rank_that_leaves) {
@@ -343,7 +345,7 @@ TEST(ranks_out_of_step) {
                          NULL});
 }
 
-/* A message of which the two ends differ: NCCL would wait, or write behind the end. */
+/* A message whose two ends differ: NCCL would wait, or write beyond the buffer. */
 static void message_body(struct rank *rank) {
     void *memory;
     gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);

@@ -1,4 +1,4 @@
-/* NCCL's operations in graphs, behind events, and more of them than can be named. */
+/* NCCL's operations in graphs, after events, and more of them than the ring can hold. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,18 +51,18 @@ static void graph_body(struct rank *rank) {
     gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
     float *memory = ones(rank);
     ls_graph *graph = record(rank, memory);
-    for (int i = 0; i < 3; i++) { /* no launch is recorded, so none of them is where the rank hangs */
+    for (int i = 0; i < 3; i++) { /* launches are not recorded, so none is reported as the place of a hang */
         ls_flight_operation o;
         int place = (int)(rank->comm->ring->recorded - 1 - (uint64_t)i) % LS_FLIGHT_KEPT;
         CHECK(ls_flight_read_entry(rank->comm->ring, place, &o) && o.state == LS_FLIGHT_CAPTURED);
     }
     CHECK(last_of(rank, memory) == 1);
     for (int launch = 0; launch < 2; launch++) CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
-    CHECK(reduce(rank, memory) == LS_OK); /* operations of both kinds follow one another */
+    CHECK(reduce(rank, memory) == LS_OK); /* captured and other operations follow one another */
     CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
     CHECK(last_of(rank, memory) == 3.f * 3 * 3 * 3 * 3 * 3 * 3);
     ls_comm_traffic_read(rank->comm, &traffic);
-    CHECK(traffic.operations == 4); /* as often as they were enqueued */
+    CHECK(traffic.operations == 4); /* counted as often as they were enqueued */
     ls_graph_destroy(graph);
     rank_close(rank);
     CHECK(rank->message[0] == '\0');
@@ -93,7 +93,8 @@ TEST(a_rank_that_dies_ends_a_graph) {
     run_ranks_expecting(nccl->backend, RANKS, dying_graph_body, nccl, NULL, 5, 128 + SIGKILL);
 }
 
-/* A rank that launches its graph too late: the others name what they recorded, and it finds the group broken. */
+/* A rank that launches its graph too late: the others name the operations that they recorded, and it finds the group
+ * broken. */
 static void late_graph_body(struct rank *rank) {
     gpu_rank_attach(rank, rank->argument, NULL, 2);
     float *memory = ones(rank);
@@ -107,7 +108,7 @@ static void late_graph_body(struct rank *rank) {
     } else {
         CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
         ls_status status = ls_stream_synchronize(rank->stream);
-        CHECK(status == LS_ERR_TIMEOUT || status == LS_ERR_PEER); /* who looks first breaks the group */
+        CHECK(status == LS_ERR_TIMEOUT || status == LS_ERR_PEER); /* the first rank to check breaks the group */
         CHECK(gpu_rank_says(rank, "all_reduce (sum) of 500 fp32 elements (operation 3, 2000 bytes), or another "
                                   "operation of the same graph, did not end within 2 s"));
     }
@@ -118,8 +119,8 @@ static void late_graph_body(struct rank *rank) {
 
 TEST(a_late_launch_has_a_deadline_and_a_name) { run_good_ranks_on(nccl->backend, RANKS, late_graph_body, nccl); }
 
-/* NCCL's abort ends what runs, and returns only once the graph has been destroyed: the thread that does that later must
- * not wait for it now, and who leaves before it must not wait for ever. */
+/* NCCL's abort ends running operations, and returns only once the graph has been destroyed: the thread that destroys
+ * the graph later must not wait for the abort now, and a rank that leaves before that must not wait for ever. */
 static void undestroyed_graph_body(struct rank *rank) {
     gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
     ls_graph *graph = record(rank, ones(rank));
@@ -142,7 +143,7 @@ TEST(a_graph_that_outlives_its_group_is_no_trap) {
     run_ranks_expecting(nccl->backend, RANKS, undestroyed_graph_body, nccl, NULL, 5, 128 + SIGKILL);
 }
 
-/* What goes through the host cannot be recorded; the group is as it was. */
+/* Operations staged through the host cannot be captured; the group is unchanged. */
 static void staged_graph_body(struct rank *rank) {
     ls_graph *graph;
     gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
@@ -158,7 +159,7 @@ TEST(staged_operations_cannot_be_recorded) {
     run_good_ranks_on(gpu_paths[0].backend, 2, staged_graph_body, &gpu_paths[0]);
 }
 
-/* Far more than the ring holds, none of which can be done before somebody waits. */
+/* Far more operations than the ring holds, none of which can complete before a thread waits. */
 static void many_body(struct rank *rank) {
     setenv("CUDA_ON_CPU_STREAMS", "shuffle:7", 1);
     gpu_rank_attach(rank, nccl, NULL, TIMEOUT_S);
@@ -175,7 +176,7 @@ static void many_body(struct rank *rank) {
     CHECK(rank->message[0] == '\0');
 }
 
-/* Current versions of NCCL do every call of a non-blocking communicator in a thread of their own. */
+/* Current versions of NCCL run every call of a non-blocking communicator in a thread of their own. */
 static void busy_calls_body(struct rank *rank) {
     setenv("NCCL_ON_CPU_LOOKS", "5", 1);
     graph_body(rank);

@@ -1,5 +1,5 @@
-/* Memory and groups with GPUs: the host's memory goes on as before, staged sums have the host's bits, and the device
- * pays for what it gives. */
+/* Memory of groups with GPUs: host memory works as before, staged sums have the host's bits, and memory that the group
+ * hands out is charged to the device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 /* --- both kinds of memory ----------------------------------------------------------------------------------------- */
 
-/* Memory of the host goes through the same group, numbered with the rest. */
+/* Host memory is reduced by the same group, in the same sequence of operations. */
 static void both_body(struct rank *rank) {
     float *host = malloc(COUNT * sizeof *host), copy[COUNT];
     void *shared_before;
@@ -45,10 +45,9 @@ static void both_body(struct rank *rank) {
 
 TEST(memory_of_the_host_goes_on_as_before) { run_on_gpu_paths(both_body, RANKS); }
 
-/* --- the same bits as on the CPU -----------------------------------------------------------------------------------
- */
+/* --- the same bits as on the CPU ---------------------------------------------------------------------------------- */
 
-/* Numbers whose sums depend on the order: each algorithm adds them as it does on the host. */
+/* Numbers whose sums depend on the order: each algorithm adds them in the same order as on the host. */
 static void same_bits_body(struct rank *rank) {
     const char *algorithm = rank->argument;
     static float expected[COUNT], values[COUNT], result[COUNT];
@@ -79,8 +78,8 @@ TEST(staged_sums_have_the_bits_of_the_host) {
         run_good_ranks(RANKS, same_bits_body, a->name);
 }
 
-/* Larger and larger buffers of the rank's own, with nobody waiting in between: what is staged moves while copies are on
- * their way. */
+/* Larger and larger buffers in the rank's own memory, with no wait in between: staging buffers are reallocated while
+ * copies are in progress. */
 static void growing_body(struct rank *rank) {
     static float values[40000];
     enum { TURNS = 6 };
@@ -126,11 +125,11 @@ static void memory_body(struct rank *rank) {
     CHECK(bucket_bytes(rank) == 0);
     CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 0, &c) == LS_OK && c != NULL);
     CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 100, &a) == LS_OK);
-    rank_close(rank); /* takes what is left */
+    rank_close(rank); /* frees the rest */
     CHECK(rank->message[0] == '\0');
 }
 
-/* One rank has no room: all are told, and the group goes on. */
+/* One rank has no room: all ranks are notified, and the group remains usable. */
 static void poor_body(struct rank *rank) {
     const struct gpu_path *path = rank->argument;
     bool poor = rank->rank == 1, cpu = path == NULL;

@@ -1,4 +1,4 @@
-/* A GPU as a device: opening, tasks of the host, failures of work, events, threads, marks. */
+/* A GPU as a device: opening, host tasks, failures of work, events, threads, marks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -74,7 +74,8 @@ TEST_IN(scratch, a_task_of_the_host_runs_when_the_stream_has_come_to_it) {
     free(host);
 }
 
-/* device.h: a failure poisons the device; later work is skipped; a synchronise returns and clears it. */
+/* device.h: a failure poisons the device; later work is skipped; a synchronize call returns the failure and clears
+ * it. */
 TEST_IN(scratch, a_failed_task_stops_the_device_until_somebody_looks) {
     struct gpus gpus = open_gpus(1);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
@@ -100,7 +101,7 @@ TEST_IN(scratch, a_failed_task_stops_the_device_until_somebody_looks) {
     close_gpus(&gpus);
 }
 
-/* While a stream is busy CUDA says "not ready", and remembers it as the thread's last error. */
+/* While a stream is busy CUDA returns "not ready", and keeps it as the thread's last error. */
 TEST_IN(scratch, a_wait_leaves_no_error) {
     enum { COUNT = 1 << 20 };
     struct gpus gpus = open_gpus(1);
@@ -131,7 +132,7 @@ struct worker {
     float sums[3];
 };
 
-/* Visits the devices in turn: each call must find its GPU by itself. */
+/* Uses the devices in turn: each call must select its GPU itself. */
 static void *visit_devices(void *argument) {
     struct worker *worker = argument;
     for (int round = 0; round < 20; round++) {

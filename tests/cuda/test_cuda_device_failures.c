@@ -1,5 +1,5 @@
-/* Kernels that fail, GPUs that hang or are full: what is said, once, and that everything still comes to an end. Each
- * test is a process of its own, since a broken GPU stays so for a process. */
+/* Kernels that fail, GPUs that hang or are full: each failure is reported once, and every call still returns. Each test
+ * is a process of its own, since a broken GPU stays broken for its process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* The plug-in's own stream, to put on it what no operation does. */
+/* The plug-in's own stream, for work that no operation enqueues. */
 static cudaStream_t native(ls_stream *stream) {
     char path[4096];
     snprintf(path, sizeof path, "%s/ls_cuda.so", getenv("LS_PLUGINS"));
@@ -47,7 +47,7 @@ static void expect_unpinning_without_cuda(ls_device *device) {
 static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     ls_stream *compute = gpu_stream(gpus, 0, LS_STREAM_COMPUTE);
     float seen[4];
-    /* all that follows fails at once, and in silence: it was said */
+    /* all later calls fail at once, and silently: the failure has been reported */
     expect_unpinning_without_cuda(gpus->device[0]);
     double begin_us = ls_now_us();
     ls_fill(compute, y, 1, 4);
@@ -65,7 +65,7 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     ls_device *device;
     assert_int_equal(ls_device_open(&device, &options), LS_ERR_SYSTEM);
     scratch_expect_error("GPU 0 has failed in this process", NULL);
-    assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: nothing waits */
+    assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: no call waits */
 }
 
 APART("CUDA_ON_CPU_FAIL=kernel:2:700", a_kernel_that_fails_is_said_once_and_ends_the_gpu) {
@@ -79,7 +79,7 @@ APART("CUDA_ON_CPU_FAIL=kernel:2:700", a_kernel_that_fails_is_said_once_and_ends
     scratch_expect_error("failed on GPU 0: ",
                          "cudaErrorIllegalAddress): a kernel that was enqueued earlier has failed; "
                          "restart this process");
-    /* the other GPU is none the worse */
+    /* the other GPU is unaffected */
     ls_fill(gpu_stream(&gpus, 1, LS_STREAM_COMPUTE), other, 3, 4);
     gpu_download(gpus.device[1], seen, other, sizeof seen);
     assert_true(seen[3] == 3);
@@ -98,7 +98,7 @@ APART("CUDA_ON_CPU_FAIL=kernel:2:719", checking_launches_names_the_operation) {
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     ls_fill(compute, y, 1, 4);
     ls_scale(compute, y, 2, 4);
-    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_SYSTEM); /* known at once, by name */
+    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_SYSTEM); /* detected at once, by name */
     scratch_expect_error("scale: ", "cudaErrorLaunchFailure");
     assert_int_equal(ls_device_synchronize(device), LS_ERR_SYSTEM);
     ls_device_free(device, y);
@@ -113,7 +113,7 @@ APART("", a_call_that_fails_does_not_end_the_gpu) {
     ls_copy(compute, y, y + 2, 8);
     assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_SYSTEM);
     scratch_expect_error("cudaMemcpyAsync failed on GPU 0: ", "(cudaErrorInvalidValue)");
-    assert_int_equal(cudaGetLastError(), cudaSuccess); /* nobody else will take it for his */
+    assert_int_equal(cudaGetLastError(), cudaSuccess); /* so that no other call reports it */
     ls_fill(compute, y, 1, 4);                         /* skipped */
     assert_int_equal(ls_stream_synchronize(compute), LS_ERR_SYSTEM);
     ls_fill(compute, y, 1, 4); /* an error of that call only: the GPU still works */
@@ -142,19 +142,19 @@ APART("", a_label_out_of_range_is_named) {
     float *loss = gpu_alloc(gpus.device[0], 4), *gradient = gpu_alloc(gpus.device[0], sizeof logits);
     int64_t wrong[2] = {3, 12}, right[2] = {3, 9}, *labels = gpu_upload(gpus.device[0], wrong, sizeof wrong);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
-    for (int round = 0; round < 2; round++) { /* the device works again once somebody has looked */
+    for (int round = 0; round < 2; round++) { /* the device works again after a synchronize call */
         ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f);
         assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
-        scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
+        scratch_expect_error("cross_entropy: label 12 is out of range [0, 10)", NULL);
     }
-    /* who waits for an event only, as for a loss, hears of it too */
+    /* a wait for an event, as for a loss, also returns the failure */
     ls_event *done;
     assert_int_equal(ls_event_create(&done, "loss"), LS_OK);
     ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f);
     ls_event_record(done, compute);
     assert_int_equal(ls_event_synchronize(done), LS_ERR_INVALID);
-    scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
-    ls_fill(compute, loss, 1, 1); /* skipped until somebody synchronises */
+    scratch_expect_error("cross_entropy: label 12 is out of range [0, 10)", NULL);
+    ls_fill(compute, loss, 1, 1); /* skipped until a synchronize call */
     assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
     ls_event_destroy(done);
     assert_int_equal(ls_copy_now(compute, labels, right, sizeof right), LS_OK);
@@ -192,27 +192,27 @@ APART("", a_wait_has_a_deadline) {
     assert_int_equal(cudaLaunchHostFunc(native(comm), hang, NULL), cudaSuccess);
     ls_event_record(reduced, comm);
     assert_int_equal(ls_event_synchronize(reduced), LS_ERR_TIMEOUT);
-    scratch_expect_error("waited 0.3 s in vain for the event \"bucket reduced\" of device 1 (GPU 1)", NULL);
-    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_TIMEOUT); /* what hangs has failed */
+    scratch_expect_error("timed out after 0.3 s waiting for the event \"bucket reduced\" of device 1 (GPU 1)", NULL);
+    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_TIMEOUT); /* a hang is a failure */
     ls_fill(compute, y, 1, 4);
-    /* later waits give up at once, and say nothing new */
+    /* later waits give up at once, without a new message */
     ls_set_wait_timeout_s(1000);
     assert_int_equal(ls_stream_synchronize(comm), LS_ERR_TIMEOUT);
     assert_int_equal(ls_device_synchronize(gpus.device[1]), LS_ERR_TIMEOUT);
     expect_unpinning_without_cuda(gpus.device[1]);
-    /* should it go on after all, so does everything else */
+    /* if the work continues after all, the device works again */
     atomic_store(&released, true);
     while (cudaStreamQuery(native(comm)) != cudaSuccess) usleep(1000);
     assert_int_equal(ls_stream_synchronize(comm), LS_OK);
     assert_int_equal(ls_stream_synchronize(compute), LS_OK);
     assert_int_equal(cudaLaunchHostFunc(native(comm), nap, NULL), cudaSuccess);
-    assert_int_equal(ls_stream_synchronize(comm), LS_OK); /* and it is waited for again */
+    assert_int_equal(ls_stream_synchronize(comm), LS_OK); /* and waits work again */
     ls_event_destroy(reduced);
     ls_device_free(gpus.device[1], y);
     close_gpus(&gpus);
 }
 
-/* Two MiB of pageable memory go onto a stream that does not move; what is more waits for the first of them. */
+/* Two MiB of pageable memory are enqueued on a stream that does not run; the rest waits for the first of them. */
 APART("", a_small_batch_does_not_wait_for_the_stream) {
     struct gpus gpus = open_gpus(1);
     ls_stream *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
@@ -221,7 +221,7 @@ APART("", a_small_batch_does_not_wait_for_the_stream) {
     assert_int_equal(cudaLaunchHostFunc(native(copy), hang, NULL), cudaSuccess);
     ls_copy(copy, memory, values, 2 * MIB);
     ls_copy(copy, memory, values, 1);
-    scratch_expect_error("in vain for the staged copy on the stream \"copy\"", NULL);
+    scratch_expect_error("waiting for the staged copy on the stream \"copy\"", NULL);
     atomic_store(&released, true);
     while (cudaStreamQuery(native(copy)) != cudaSuccess) usleep(1000);
     assert_int_equal(ls_stream_synchronize(copy), LS_ERR_TIMEOUT); /* reported before */
@@ -239,10 +239,10 @@ APART("", closing_a_gpu_that_hangs_does_not_hang) {
     assert_int_equal(cudaLaunchHostFunc(native(compute), hang, NULL), cudaSuccess);
     ls_copy(compute, here, y, sizeof here); /* to pageable memory: it waits, but not for ever */
     assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_TIMEOUT);
-    scratch_expect_error("waited 0.2 s in vain for the stream \"compute\" of device 0 (GPU 0)", NULL);
+    scratch_expect_error("timed out after 0.2 s waiting for the stream \"compute\" of device 0 (GPU 0)", NULL);
     ls_set_wait_timeout_s(1000);
     ls_device_free(gpus.device[0], y);
-    close_gpus(&gpus); /* leaves everything as it is, and does not wait */
+    close_gpus(&gpus); /* frees nothing, and does not wait */
     atomic_store(&released, true);
 }
 
@@ -250,7 +250,7 @@ APART("", closing_a_gpu_that_hangs_does_not_hang) {
 
 static _Atomic int asked;
 
-/* What a group of ranks does: its peer has died, and it ends the operation that waits for the peer. */
+/* As in a group of ranks: its peer has died, and it ends the operation that waits for the peer. */
 static ls_status watch(void *context, double waited_us) {
     (void)context;
     (void)waited_us;
@@ -274,7 +274,7 @@ APART("", watchers_are_asked_and_can_end_a_wait) {
     assert_int_equal(atomic_load(&asked), before);
 }
 
-/* --- memory that is not there ------------------------------------------------------------------------------------- */
+/* --- requests that do not fit ------------------------------------------------------------------------------------- */
 
 APART("CUDA_ON_CPU_MEMORY=314572800", out_of_memory_says_what_to_lower) {
     struct gpus gpus = open_sharing_gpus(2);
@@ -290,7 +290,7 @@ APART("CUDA_ON_CPU_MEMORY=314572800", out_of_memory_says_what_to_lower) {
                      LS_ERR_NO_MEMORY);
     scratch_expect_error("52428800 bytes in use (parameter 52428800)",
                          "of the GPU's 314572800 bytes are free; use a smaller model");
-    gpus_done(&gpus); /* the device goes on */
+    gpus_done(&gpus); /* the device works again */
     activations = gpu_alloc(gpus.device[1], 10 * MIB);
     ls_device_free(gpus.device[1], activations);
     ls_device_free(gpus.device[0], parameters);
@@ -302,7 +302,7 @@ APART("CUDA_ON_CPU_MEMORY=314572800", what_the_pool_keeps_is_no_lack) {
     size_t before = ls_device_reserved_bytes(gpus.device[0]);
     void *memory = gpu_alloc(gpus.device[0], 120 * MIB);
     ls_device_free(gpus.device[0], memory);
-    memory = gpu_alloc(gpus.device[0], 180 * MIB); /* has room only where the first was */
+    memory = gpu_alloc(gpus.device[0], 180 * MIB); /* fits only in the memory that the first used */
     size_t taken = ls_device_reserved_bytes(gpus.device[0]) - before;
     assert_true(taken >= 180 * MIB && taken < 181 * MIB);
     ls_device_free(gpus.device[0], memory);

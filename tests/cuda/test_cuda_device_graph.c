@@ -1,4 +1,5 @@
-/* A step as a graph: what is in it, what its events mean afterwards, and what cannot be in one. */
+/* A step as a CUDA graph: its contents, the meaning of its events afterwards, and the operations that cannot be
+ * captured. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 #define COUNT 100
 
-/* A step: x is doubled on compute, which comm copies to y, and compute adds y to sum. */
+/* A step: the compute stream doubles x, the comm stream copies x to y, and the compute stream adds y to sum. */
 struct step {
     struct gpus gpus;
     ls_stream *compute, *comm;
@@ -99,7 +100,7 @@ TEST_WITH(open_step, close_step, a_graph_does_what_was_recorded_each_time) {
     ls_graph_destroy(NULL);
 }
 
-/* Who waits for an event that was recorded into a graph waits for the launch. */
+/* A wait for an event that was recorded into a graph waits for the graph's launch. */
 TEST_WITH(open_step, close_step, events_of_a_graph_complete_with_its_launch) {
     struct step *step = *state;
     ls_stream *copy = gpu_stream(&step->gpus, 0, LS_STREAM_COPY);
@@ -117,7 +118,7 @@ TEST_WITH(open_step, close_step, events_of_a_graph_complete_with_its_launch) {
         assert_int_equal(ls_event_synchronize(step->done), LS_OK);
         assert_int_equal(cuda_on_cpu_peek(seen, step->sum, sizeof seen), 0);
         assert_true(seen[0] == (float)((2 << (launch + 1)) - 2));
-        /* back to where the launch before was */
+        /* restore the values after the previous launch */
         ls_scale(step->compute, step->x, 0.5f, COUNT);
         const float minus = -(float)(2 << launch);
         for (int i = 0; i < COUNT; i++) seen[i] += minus;
@@ -137,12 +138,12 @@ TEST_WITH(open_step, close_step, a_recording_waits_for_what_was_enqueued_before)
     ls_copy(copy, step->y, step->x, COUNT * sizeof(float));
     ls_event_record(batch, copy);
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
-    ls_stream_wait_event(step->compute, batch); /* of before */
-    for (int i = 0; i < 9; i++)                 /* staged, and the stages run out */
+    ls_stream_wait_event(step->compute, batch); /* recorded before the graph */
+    for (int i = 0; i < 9; i++)                 /* more copies than staging buffers, of which each uses one */
         ls_copy(copy, step->y, zeros, sizeof zeros);
     ls_copy(copy, zeros, step->y, sizeof zeros);
     ls_event_record(batch, copy);
-    ls_stream_wait_event(step->compute, batch); /* of a stream that is not part of it */
+    ls_stream_wait_event(step->compute, batch); /* recorded on a stream that is not captured */
     enqueue_step(step);
     ls_graph *graph;
     assert_int_equal(ls_graph_end(step->compute, &graph), LS_OK);
@@ -158,7 +159,7 @@ static ls_status no_task(const void *argument) {
     return LS_OK;
 }
 
-/* Each of these makes the recording fail; afterwards the device works as before. */
+/* Each of these makes the capture fail; afterwards the device works as before. */
 TEST_WITH(open_step, close_step, what_needs_the_host_cannot_be_part) {
     struct step *step = *state;
     ls_device *device = step->gpus.device[0];
@@ -174,7 +175,7 @@ TEST_WITH(open_step, close_step, what_needs_the_host_cannot_be_part) {
     assert_int_equal(ls_device_synchronize(device), LS_ERR_UNSUPPORTED); /* and works again */
 
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
-    ls_device_fail(device, LS_ERR_IO); /* what is enqueued from here on would be missing in the graph */
+    ls_device_fail(device, LS_ERR_IO); /* later work would be missing from the graph */
     enqueue_step(step);
     assert_int_equal(ls_graph_end(step->compute, &graph), LS_ERR_IO);
     assert_null(graph);

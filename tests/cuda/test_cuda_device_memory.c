@@ -1,5 +1,5 @@
-/* The memory of GPUs, from CUDA's pools and from the list that stands in for them, its accounting, and copies of all
- * kinds; with streams that run at once and with streams that run when somebody waits. */
+/* The memory of GPUs, from CUDA's pools and from the list that replaces them, its accounting, and copies of all kinds;
+ * with streams that run eagerly and with streams that run only while a thread waits. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,21 +71,21 @@ TEST_IN(scratch, each_category_is_accounted_for) {
     close_gpus(&gpus);
 }
 
-/* What the pools have taken is what the GPU lacks. */
+/* The memory that the pools have reserved is missing from the GPU's free memory. */
 TEST_IN(scratch, the_accounting_agrees_with_the_gpu) {
     struct gpus gpus = open_sharing_gpus(2);
     size_t before[2], left_before, left_after, total;
     for (int d = 0; d < 2; d++) before[d] = ls_device_reserved_bytes(gpus.device[d]);
-    assert_true(before[0] > 0); /* what the device needs itself */
+    assert_true(before[0] > 0); /* the device's own needs */
     assert_true(ls_device_memory_left(gpus.device[0], &left_before, &total));
     void *small = gpu_alloc(gpus.device[0], 100 * 1000), *large = gpu_alloc(gpus.device[1], 70 * MIB);
     assert_true(ls_device_memory_left(gpus.device[0], &left_after, &total));
     size_t taken[2];
     for (int d = 0; d < 2; d++) taken[d] = ls_device_reserved_bytes(gpus.device[d]) - before[d];
     assert_true(taken[1] >= 70 * MIB && taken[1] < 80 * MIB);
-    assert_true(taken[0] <= 4 * MIB); /* possibly nothing: there may be room in what it has */
+    assert_true(taken[0] <= 4 * MIB); /* possibly nothing: the pool may have room */
     size_t lacks = left_before - left_after, took = taken[0] + taken[1];
-    assert_true(lacks >= took && lacks - took <= (without_pools ? 4096 : 0)); /* cudaMalloc rounds as it likes */
+    assert_true(lacks >= took && lacks - took <= (without_pools ? 4096 : 0)); /* cudaMalloc may round up */
     ls_memory_report report;
     ls_device_memory(gpus.device[1], &report);
     assert_true(report.current_total_bytes <= ls_device_reserved_bytes(gpus.device[1]));
@@ -94,8 +94,8 @@ TEST_IN(scratch, the_accounting_agrees_with_the_gpu) {
     close_gpus(&gpus);
 }
 
-/* As in training: what is freed is kept, and comes again. (The first allocation of a round may come before the last
- * free is over.) */
+/* As in training: freed memory is kept, and reused. (The first allocation of a round may precede the end of the last
+ * free.) */
 TEST_IN(scratch, after_the_first_round_the_pool_takes_nothing_more) {
     struct gpus gpus = open_gpus(1);
     size_t reserved = 0, sizes[] = {64, 300 * 1000, 5 * MIB, 17 * MIB};
@@ -111,7 +111,7 @@ TEST_IN(scratch, after_the_first_round_the_pool_takes_nothing_more) {
     close_gpus(&gpus);
 }
 
-/* Of the list of blocks: a freed one is not wasted on something much smaller. */
+/* The list of blocks: a freed block is not used for a much smaller array. */
 TEST_IN(scratch, a_small_array_does_not_take_a_large_block) {
     struct gpus gpus = open_gpus(1);
     void *large = gpu_alloc(gpus.device[0], 10 * MIB);
@@ -125,7 +125,7 @@ TEST_IN(scratch, a_small_array_does_not_take_a_large_block) {
     close_gpus(&gpus);
 }
 
-/* Devices on one GPU: what one keeps and does not use, another gets when it needs it; what is in use stays. */
+/* Devices on one GPU: memory that one keeps unused is given to another that needs it; memory in use stays. */
 TEST_IN(scratch, a_full_gpu_takes_back_what_others_keep) {
     struct gpus gpus = open_sharing_gpus(3);
     size_t left, total;
@@ -140,7 +140,7 @@ TEST_IN(scratch, a_full_gpu_takes_back_what_others_keep) {
     }
     void *memory = gpu_alloc(gpus.device[2], most), *more;
     assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_WORKSPACE, half, "a second half", &more),
-                     LS_ERR_NO_MEMORY); /* nobody keeps anything now */
+                     LS_ERR_NO_MEMORY); /* no device keeps unused memory now */
     scratch_expect_error("device 0 is out of memory", NULL);
     gpu_download(gpus.device[1], seen, used, 1000);
     assert_memory_equal(seen, values, 1000);
@@ -168,7 +168,7 @@ TEST_IN(scratch, a_cap_holds) {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-/* Pageable host memory to the GPU, within it, and back; more than the staging memory holds, too. */
+/* Pageable host memory is copied to the GPU, within it, and back, including more than the staging memory holds. */
 TEST_IN(scratch, copies_of_all_sizes_arrive) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
@@ -203,8 +203,7 @@ TEST_IN(scratch, a_copy_within_the_host_keeps_the_order) {
     close_gpus(&gpus);
 }
 
-/* A small batch in pageable memory does not hold the host up, and may be changed... not before the stream has passed
- * it, but it is copied. */
+/* The host does not wait for a small batch in pageable memory; the batch is copied before it can be changed. */
 TEST_IN(scratch, a_small_batch_does_not_hold_the_host_up) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
@@ -228,20 +227,20 @@ TEST_IN(scratch, a_pinned_batch_is_copied_as_it_is_and_in_one_piece) {
     size_t nbytes = 3 * MIB;
     unsigned char *values = pattern(nbytes, 5), *back = pattern(nbytes, 6);
     assert_true(ls_device_pin_host(gpus.device[0], values, nbytes));
-    assert_false(ls_device_pin_host(gpus.device[0], values, nbytes)); /* refused, quietly */
+    assert_false(ls_device_pin_host(gpus.device[0], values, nbytes)); /* refused, without a message */
     assert_true(ls_device_pin_host(gpus.device[0], back, nbytes));
     void *memory = gpu_alloc(gpus.device[0], nbytes);
     assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_OK);
     unsigned long waits = cuda_on_cpu_host_waits(), calls = cuda_on_cpu_calls("cudaMemcpyAsync");
     ls_copy(stream, memory, values, nbytes);
     ls_copy(stream, back, memory, nbytes);
-    assert_int_equal(cuda_on_cpu_host_waits(), waits); /* in neither direction */
+    assert_int_equal(cuda_on_cpu_host_waits(), waits); /* for neither direction */
     assert_int_equal(cuda_on_cpu_calls("cudaMemcpyAsync"), calls + 2);
     assert_int_equal(ls_stream_synchronize(stream), LS_OK);
     assert_memory_equal(back, values, nbytes);
     unsigned long unpinned = cuda_on_cpu_calls("cudaHostUnregister");
     ls_device_unpin_host(gpus.device[0], values);
-    ls_device_unpin_host(gpus.device[0], values); /* of what is not pinned: nothing */
+    ls_device_unpin_host(gpus.device[0], values); /* not pinned: no effect */
     assert_int_equal(cuda_on_cpu_calls("cudaHostUnregister"), unpinned + 1);
     ls_device_free(gpus.device[0], memory);
     close_gpus(&gpus); /* unpins the other */
@@ -253,7 +252,7 @@ TEST_IN(scratch, a_pinned_batch_is_copied_as_it_is_and_in_one_piece) {
 TEST_IN(scratch, copies_reach_other_gpus) {
     struct gpus gpus = open_gpus(3);
     const char *gives = without_pools ? "cudaDeviceEnablePeerAccess" : "cudaMemPoolSetAccess";
-    assert_true(cuda_on_cpu_calls(gives) >= 6); /* each for both others */
+    assert_true(cuda_on_cpu_calls(gives) >= 6); /* each device for both others */
     unsigned char *values = pattern(MIB, 3), *seen = pattern(MIB, 4);
     void *memory[3] = {gpu_upload(gpus.device[0], values, MIB), gpu_alloc(gpus.device[1], MIB),
                        gpu_alloc(gpus.device[2], MIB)};
@@ -293,10 +292,10 @@ TEST_IN(scratch, addresses_are_told_apart) {
     close_gpus(&gpus);
 }
 
-/* Runs all tests in one setting after another. */
+/* Runs all tests once in each setting. */
 int main(void) {
     int failed = 0;
-    setenv("CUDA_ON_CPU_MEMORY", "335544320", 1); /* so little that it can be filled */
+    setenv("CUDA_ON_CPU_MEMORY", "335544320", 1); /* small enough to be filled */
     for (int setting = 0; setting < 4; setting++) {
         without_pools = setting % 2 == 1;
         printf("%s, %s\n", without_pools ? "without pools" : "with pools", setting < 2 ? "eager" : "shuffled");

@@ -1,5 +1,5 @@
-/* Streams of GPUs run in any order that the declared events allow: with all waits the result is the same for every
- * seed, and without any one of them some seed shows it. */
+/* Streams of GPUs run in any order that the recorded events allow: with all waits the result is the same for every
+ * seed, and if any one wait is missing, some seed gives a different result. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #define STEPS 3
 #define SEEDS 12
 
-/* Two devices take turns: the first doubles x and hands it to the second's comm stream, which copies it over; the
- * second adds it up. */
+/* Two devices alternate: the first doubles x and passes it to the second's comm stream, which copies it; the second
+ * adds it up. */
 struct relay {
     struct gpus gpus;
     float *x, *y, *sum;
@@ -70,7 +70,7 @@ TEST_CASE(in_right) {
     assert_true(relay_once(1) == 2 + 4 + 8);
 }
 
-/* The environment's EXPECT_WRONG_FILE notes that a seed gave another result. */
+/* EXPECT_WRONG_FILE, of the environment, notes that a seed gave a different result. */
 TEST_CASE(in_perhaps_wrong) {
     if (relay_once(0) == 2 + 4 + 8) return;
     FILE *file = fopen(getenv("EXPECT_WRONG_FILE"), "w");

@@ -1,5 +1,5 @@
-/* What is said where GPUs cannot be used, and which there are. Each test is a process of its own, as CUDA starts once
- * in a process. */
+/* The messages if GPUs cannot be used, and the GPUs that are found. Each test is a process of its own, as CUDA starts
+ * once per process. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void open_fails(ls_status expected, const char *text, const char *another
     scratch_expect_error(text, another);
 }
 
-/* For this reason, and opening a device says the same. */
+/* For this reason, which opening a device also reports. */
 TEST_CASE(nothing_is_found) {
     char why[512] = "?";
     int count = 9;
@@ -75,7 +75,7 @@ APART("CUDA_ON_CPU_DEVICES=4 CUDA_VISIBLE_DEVICES=3,1,0", an_index_that_does_not
     ls_device_close(device);
 }
 
-/* What cuBLAS is lent, in an environment with this setting. */
+/* The size of cuBLAS's workspace, in an environment with this setting. */
 static size_t opened_nbytes(void) {
     ls_device *device = open_gpu((ls_device_options){.index = 0});
     size_t nbytes = cuda_on_cpu_device_bytes();
@@ -124,7 +124,7 @@ APART("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=150000000 CUBLAS_WORKSPACE_CONFI
 
 TEST_CASE(in_half_open) {
     open_fails(LS_ERR_SYSTEM, "failed on GPU 0", NULL);
-    assert_true(cuda_on_cpu_calls("cudaFreeAsync") <= cuda_on_cpu_calls("cudaMemsetAsync")); /* of what was had */
+    assert_true(cuda_on_cpu_calls("cudaFreeAsync") <= cuda_on_cpu_calls("cudaMemsetAsync")); /* only what was had */
     struct gpus gpus = open_gpus(1);                                                         /* the fault has passed */
     gpus_done(&gpus);
     close_gpus(&gpus);

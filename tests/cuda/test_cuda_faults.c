@@ -1,4 +1,5 @@
-/* "CUDA on the CPU" fails where it is told to, and as CUDA does: which calls then fail too, and which do not. */
+/* "CUDA on the CPU" fails where it is configured to, and as CUDA does: which later calls then fail too, and which do
+ * not. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -42,8 +43,8 @@ TEST(the_nth_call_fails) {
 
 static void set_flag(void *flag) { *(int *)flag = 1; }
 
-/* A kernel fails while it runs: nobody hears of it before the host waits or asks, and then nothing works on that
- * device. */
+/* A kernel fails while it runs: no call reports it until the host waits or queries; from then on all calls on that
+ * device fail. */
 TEST(a_failed_kernel_breaks_its_device) {
     machine(2, "shuffle:1");
     cuda_on_cpu_reset_faults("kernel:2:700");
@@ -61,7 +62,7 @@ TEST(a_failed_kernel_breaks_its_device) {
     OK(cudaEventRecord(event, stream));
     assert_int_equal(cuda_on_cpu_kernel_launches(), 2);
     FAILS(cudaErrorIllegalAddress, cudaStreamSynchronize(stream));
-    assert_int_equal(flag, 0); /* what came after was dropped */
+    assert_int_equal(flag, 0); /* later work was dropped */
     FAILS(cudaErrorIllegalAddress, cudaStreamQuery(stream));
     FAILS(cudaErrorIllegalAddress, cudaEventQuery(event));
     FAILS(cudaErrorIllegalAddress, cudaEventSynchronize(event));
@@ -80,7 +81,7 @@ TEST(a_failed_kernel_breaks_its_device) {
     OK(cudaStreamSynchronize(there));
     FAILS(cudaErrorIllegalAddress, cudaMemsetAsync(memory, 0, 4, stream));
 
-    FAILS(cudaErrorIllegalAddress, cudaSetDevice(0)); /* what is given back is gone nevertheless */
+    FAILS(cudaErrorIllegalAddress, cudaSetDevice(0)); /* resources are freed nevertheless */
     FAILS(cudaErrorIllegalAddress, cudaFree(memory));
     FAILS(cudaErrorIllegalAddress, cudaFreeHost(pinned));
     FAILS(cudaErrorIllegalAddress, cudaEventDestroy(event));
@@ -92,7 +93,7 @@ TEST(errors_of_contexts_stay) {
     machine(1, "eager");
     cudaStream_t stream = new_stream();
     cuda_on_cpu_reset_faults("cudaStreamSynchronize:1:719,cudaStreamQuery:1:999");
-    FAILS(cudaErrorUnknown, cudaStreamQuery(stream)); /* this one passes */
+    FAILS(cudaErrorUnknown, cudaStreamQuery(stream)); /* this call succeeds */
     OK(cudaStreamQuery(stream));
     FAILS(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
     FAILS(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
@@ -144,12 +145,12 @@ TEST(a_child_works_if_its_parent_used_nothing) {
     cudaError_t works = cudaSuccess, does_not = cudaErrorInitializationError;
     int version, count;
     machine(2, "eager");
-    OK(cudaDriverGetVersion(&version)); /* is not using CUDA */
+    OK(cudaDriverGetVersion(&version)); /* does not initialize CUDA */
     assert_int_equal(dies(child_uses_cuda, &works), 0);
     assert_int_equal(dies(child_uses_cuda, &works), 0);
-    OK(cudaGetDeviceCount(&count)); /* is */
+    OK(cudaGetDeviceCount(&count)); /* does */
     assert_int_equal(dies(child_uses_cuda, &does_not), 0);
-    assert_int_equal(dies(child_starts_anew, &works), 0); /* the fake's own way out */
+    assert_int_equal(dies(child_starts_anew, &works), 0); /* works only in the fake */
     OK(cudaDeviceSynchronize());
     assert_int_equal(dies(child_uses_cuda, &does_not), 0);
     OK(cudaDeviceSynchronize());

@@ -1,5 +1,5 @@
-/* gpu_check on the CPU's CUDA: that all of it runs, what it writes, and how it judges. Its figures mean nothing there.
- * Where verdicts are asked for, scripts stand for the programs that it starts. */
+/* gpu_check on the CPU's CUDA: that all of it runs, its output, and its verdicts. Its figures are meaningless there.
+ * For verdicts, scripts stand for the programs that it starts. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -34,7 +34,8 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* An executable in the test's folder, which stands for a program; the path is valid until the fourth next call. */
+/* An executable in the test's folder, which stands for a program; the path is valid until the fourth call after this
+ * one. */
 static const char *make_script(const char *name, const char *body) {
     static char paths[4][600];
     static int next;
@@ -77,7 +78,7 @@ static void expect_verdict(const char *name, const char *verdict, const char *de
     cJSON_Delete(line);
 }
 
-/* --- the real thing, small ------------------------------------------------------------------------------------------ */
+/* --- a small run of the real programs ----------------------------------------------------------------------------- */
 
 static void expect_rows(const cJSON *result, const char *list, const char *positive, int at_least) {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(result, list), *row;
@@ -109,7 +110,7 @@ static void expect_reference(void) {
     free(text);
 }
 
-/* Every stage, with the real programs but for the tests and NVIDIA's tools. */
+/* Every stage, with the real programs, except for the tests and NVIDIA's tools. */
 TEST_IN(programs, every_stage_runs) {
     make_script("nvidia-smi", "echo '580.1, 1980 MHz, 700.00 W'");
     make_script("compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'");
@@ -130,12 +131,12 @@ TEST_IN(programs, every_stage_runs) {
 TEST_IN(programs, without_a_gpu_it_fails) {
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=0 gpu_check --out=%s", scratch_folder()), 1);
     expect_in(p.err_text, "there is no GPU to check: the NVIDIA driver shows no GPU");
-    expect_in(p.err_text, "which is not a pass");
+    expect_in(p.err_text, "so nothing passed");
     expect_verdict("gpu", "broken", "there is no GPU");
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --find --gpu=1"), 2);
     expect_in(p.err_text, "GPU 1 does not exist; there are 0: CUDA on the CPU");
     assert_int_equal(program_run(&p, "gpu_check --only=look,kernel --out=%s", scratch_folder()), 2);
-    expect_in(p.err_text, "there is no stage 'kernel'");
+    expect_in(p.err_text, "unknown stage 'kernel'");
 }
 
 TEST_IN(programs, refused_page_locking_shows) {
@@ -149,11 +150,11 @@ TEST_IN(programs, refused_page_locking_shows) {
     expect_verdict("copies between host and GPU", "tool not usable here", "");
 }
 
-/* --- verdicts ------------------------------------------------------------------------------------------------------- */
+/* --- verdicts ----------------------------------------------------------------------------------------------------- */
 
 #define CHECK "CUDA_ON_CPU_DEVICES=1 gpu_check"
 
-/* Only `broken` fails, and what was not looked at is never held. */
+/* Only `broken` fails, and a test that did not run is never held. */
 TEST_IN(programs, tests_are_judged) {
     const char *skips = make_script("test_skips", SKIPS), *training = make_script("test_training", PASSES);
     const char *silent = make_script("test_silent", "true");
@@ -168,10 +169,10 @@ TEST_IN(programs, tests_are_judged) {
     expect_verdict("test_fails", "broken", "a_sum: ended with exit status 1");
     expect_verdict("test_crashes", "broken", "a_product: was killed by signal 11");
     expect_verdict("test_silent", "broken", "no test ran");
-    expect_in(p.err_text, "3 results are broken");
+    expect_in(p.err_text, "3 results are wrong");
 }
 
-/* The program that walks all operations: red, so each operation and rung is asked by itself. */
+/* The program that tests all operations fails, so each operation and rung is tested by itself. */
 TEST_IN(programs, a_broken_operation_is_found) {
     const char *walk = make_script("test_walk", "case \"$LS_ONE_OPERATION $LS_BACKEND\" in ' ' | 'gemm fast') " FAILS
                                                 " ;; esac; " PASSES);
@@ -180,7 +181,7 @@ TEST_IN(programs, a_broken_operation_is_found) {
     expect_verdict("test_walk gemm fast", "broken", "a_sum: ended with exit status 1");
     expect_verdict("test_walk gemm naive", "held", "");
     expect_verdict("test_walk fill fast", "held", "");
-    expect_in(p.err_text, "2 results are broken");
+    expect_in(p.err_text, "2 results are wrong");
 }
 
 TEST_IN(programs, the_sanitizer_is_judged) {
@@ -193,9 +194,9 @@ TEST_IN(programs, the_sanitizer_is_judged) {
     expect_verdict("test_b", "broken", "2 findings");
     expect_verdict("compute-sanitizer", "tool not usable here", "Device not supported");
     char *asked = scratch_read_text("asked");
-    assert_string_equal(asked, "x\n"); /* racecheck, once */
+    assert_string_equal(asked, "x\n"); /* one call, for racecheck */
     free(asked);
-    /* where it says nothing of one program, it does of the others */
+    /* a tool without a result for one program still checks the others */
     make_script("test_c", PASSES);
     make_script("compute-sanitizer",
                 "case $* in *test_a) echo Killed; exit 1 ;; esac; echo '========= ERROR SUMMARY: 0 errors'");
@@ -213,7 +214,7 @@ TEST_IN(programs, the_sanitizer_is_judged) {
     expect_verdict("test_a", "held", "");
 }
 
-/* --continue does what was broken, not run, or not asked for, and nothing twice. */
+/* --continue repeats what was broken, not run, or not requested, and nothing else. */
 TEST_IN(programs, a_second_command_goes_on) {
     const char *good = make_script("test_good", "echo x >>\"$0.ran\"; " PASSES), *bad = make_script("test_bad", FAILS);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s %s", scratch_folder(), good, bad), 1);
@@ -229,7 +230,7 @@ TEST_IN(programs, a_second_command_goes_on) {
     free(ran);
 }
 
-/* What was broken stays so until it holds, also where a second command has no time for it. */
+/* A broken test stays broken until it holds, even if a second command has no time for it. */
 TEST_IN(programs, what_is_broken_stays_broken) {
     const char *bad = make_script("test_bad", FAILS);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), bad), 1);
@@ -248,8 +249,7 @@ TEST_IN(programs, what_has_no_time_is_not_run) {
     expect_in(p.out_text, "0 need a tool that is not usable here, 2 were not run\n");
 }
 
-/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end
- * with. */
+/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are their results. */
 static void run_with_trainers(const char *decide, const char *stages) {
     char body[1500];
     snprintf(
@@ -278,7 +278,7 @@ TEST_IN(programs, runs_are_compared) {
     expect_verdict("the same on several GPUs, with NCCL and copies between them", "needs more GPUs", "");
 }
 
-/* The first steps fail: again with --debug-launches, which says where. */
+/* The first steps fail: they are repeated with --debug-launches, which names the operation. */
 TEST_IN(programs, a_red_start_is_looked_at) {
     run_with_trainers("*--debug-launches*) status=1 ;; *--steps=5*) status=1 ;;", "look,steps");
     assert_int_equal(p.status, 1);
@@ -291,9 +291,9 @@ TEST_IN(programs, a_red_start_is_looked_at) {
     expect_verdict("mlp, 5 steps, --debug-launches", "held", "");
 }
 
-/* --- cut short ------------------------------------------------------------------------------------------------------ */
+/* --- interrupted -------------------------------------------------------------------------------------------------- */
 
-/* Begins the second of two tests, and is ended there. */
+/* Begins the second of two tests, during which gpu_check is killed. */
 static void cut_short(const char *second, int signal) {
     const char *first = make_script("test_first", PASSES);
     second = make_script("test_second", second);
@@ -321,7 +321,7 @@ TEST_IN(programs, a_killed_check_leaves_a_summary) {
     char *half = scratch_read_text("half.json");
     expect_in(half, "CUDA on the CPU");
     free(half);
-    make_script("test_second", PASSES); /* --continue writes behind the line that was cut */
+    make_script("test_second", PASSES); /* --continue appends after the truncated line */
     assert_int_equal(
         program_run(&p, CHECK " --continue --only=kernels --out=%s %s", scratch_folder(), scratch_path("test_second")),
         0);

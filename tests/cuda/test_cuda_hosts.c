@@ -1,5 +1,5 @@
-/* Groups over hosts (pretended ones: processes of one machine) whose ranks have GPUs: NCCL takes every operation, on
- * memory of the GPUs and of the hosts. */
+/* Groups over simulated hosts (processes of one machine) whose ranks have GPUs: NCCL runs every operation, on GPU
+ * memory and on host memory. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "tests/comm/operations.h"
 #include "tests/cuda/gpu_ranks.h"
 
-#define TIMEOUT_S 100.0 /* a whole machine may stand still for a minute */
+#define TIMEOUT_S 100.0 /* a whole machine may stall for a minute */
 enum { WORLD = 4, COUNT = 20001, GATHERED = WORLD * COUNT };
 
 static const unsigned char hosts[WORLD] = {0, 1, 1, 0};
@@ -41,7 +41,7 @@ static void operations_body(struct rank *rank) {
 
 TEST(every_operation_on_gpu_memory_is_exact) { run(operations_body); }
 
-/* GPU 0 of each host is another one than that of the other host. */
+/* GPU 0 of one host is a different GPU from GPU 0 of the other. */
 static void same_number_body(struct rank *rank) {
     ls_status obstacle;
     char text[512];
@@ -58,7 +58,7 @@ TEST(gpus_of_two_hosts_are_not_shared) {
     run_good_ranks_on(&backend, WORLD, same_number_body, &path);
 }
 
-/* --- host memory ------------------------------------------------------------------------------------------------------- */
+/* --- host memory -------------------------------------------------------------------------------------------------- */
 
 static int32_t send[GATHERED], receive[GATHERED];
 
@@ -85,7 +85,7 @@ static void check_collectives(struct rank *rank, int round) {
     for (int i = 0; i < COUNT; i++) CHECK(send[i] == sum + WORLD * (i + round));
     fill(rank, round);
     settle(rank, ls_comm_reduce(comm, rank->stream, send, COUNT, LS_INT32, LS_REDUCE_MAX, root));
-    int of = rank->rank == root ? WORLD - 1 : rank->rank; /* the others' are unchanged */
+    int of = rank->rank == root ? WORLD - 1 : rank->rank; /* on other ranks the buffer is unchanged */
     for (int i = 0; i < COUNT; i++) CHECK(send[i] == 1000000 * of + i + round);
     fill(rank, round);
     settle(rank, ls_comm_broadcast(comm, rank->stream, send, COUNT, LS_INT32, root));
@@ -93,7 +93,7 @@ static void check_collectives(struct rank *rank, int round) {
 }
 
 static void check_messages(struct rank *rank, int round) {
-    int peer = rank->rank ^ 1, count = round % 2 ? 3 : COUNT; /* small ones, too */
+    int peer = rank->rank ^ 1, count = round % 2 ? 3 : COUNT; /* small messages, too */
     fill(rank, round);
     memset(receive, 0, sizeof receive);
     settle(rank, ls_comm_send_recv(rank->comm, rank->stream, send, receive, (size_t)count, LS_INT32, peer));
@@ -121,7 +121,7 @@ static void host_memory_body(struct rank *rank) {
 
 TEST(operations_on_host_memory_go_through_nccl) { run(host_memory_body); }
 
-/* --- failures ------------------------------------------------------------------------------------------------------------ */
+/* --- failures ----------------------------------------------------------------------------------------------------- */
 
 /* Rank 1 leads its host, rank 2 does not. */
 static int victim;

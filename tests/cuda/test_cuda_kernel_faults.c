@@ -1,5 +1,5 @@
-/* Operations that cannot be launched: the message names the operation, whichever call of CUDA or cuBLAS refuses. For
- * the CPU's CUDA. */
+/* Operations that cannot be launched: the message names the operation, whichever call of CUDA or cuBLAS fails. For the
+ * CPU's CUDA. */
 #include <stdio.h>
 
 #include <cuda_on_cpu.h>

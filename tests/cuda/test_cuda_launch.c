@@ -1,5 +1,5 @@
-/* Launching kernels on the CPU (tests/cuda_on_cpu/threads_launch.cpp): what CUDA refuses, what a launch keeps, and
- * kernels that fail or cannot end. */
+/* Launching kernels on the CPU (tests/cuda_on_cpu/threads_launch.cpp): launches that CUDA refuses, the state that a
+ * launch keeps, and kernels that fail or cannot end. */
 #include <cuda_on_cpu_threads.h>
 #include <stdbool.h>
 #include <string.h>
@@ -64,7 +64,7 @@ TEST_WITH(setup, NULL, a_kernel_that_cannot_end_breaks_its_device_and_says_why) 
         if (c % ORDERS == 0) assert_int_equal(out[7], 0);
         if (c % ORDERS == 1) assert_int_equal(out[0], 0);
     }
-    /* The fibres of threads that were left waiting are as new. */
+    /* The fibres of threads that were left waiting are reusable. */
     roomy_machine(1, "eager");
     expect_reversed(1024);
 }
@@ -78,7 +78,7 @@ TEST_WITH(setup, NULL, a_pointer_that_no_gpu_can_follow_breaks_the_device) {
     assert_int_equal(ended, cudaErrorIllegalAddress);
     assert_non_null(strstr(text, "argument number 2"));
     roomy_machine(1, "eager");
-    /* Page-locked memory is within reach, and nobody need follow a pointer behind the end, or NULL. */
+    /* Page-locked memory is accessible, and a pointer just past the end, or NULL, is valid if it is not followed. */
     float *pinned;
     ok(cudaHostAlloc((void **)&pinned, sizeof in, 0));
     for (int i = 0; i < 32; i++) pinned[i] = (float)i;
@@ -101,7 +101,7 @@ static void use_stack(void *nbytes) {
     cudaDeviceSynchronize();
 }
 
-/* In a process of its own: it must die, and not go on with memory that it destroyed. */
+/* In a process of its own, which must die rather than continue with corrupted memory. */
 TEST_WITH(setup, NULL, a_stack_that_overflows_is_a_crash) {
     int *memory = device_array(64 * sizeof *memory), out[64];
     ok(selftest_deep(NULL, 64, 64 << 10, memory));

@@ -1,4 +1,4 @@
-/* "CUDA on the CPU": device memory is not the host's, has an end, and is watched. */
+/* "CUDA on the CPU": device memory is inaccessible to the host, limited, and checked for overruns. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@ static size_t free_nbytes(void) {
     return left;
 }
 
-/* --- who may touch it --------------------------------------------------------------------------------------------- */
+/* --- access ------------------------------------------------------------------------------------------------------- */
 
 static void read_device_memory(void *streams) {
     machine(1, streams);
@@ -31,7 +31,7 @@ static void read_device_memory(void *streams) {
     if (*(volatile float *)x == 1) _exit(0);
 }
 
-/* Straight after cudaMalloc, while nobody has waited. */
+/* Right after cudaMalloc, before any wait. */
 static void write_device_memory(void *streams) {
     machine(1, streams);
     float *x;
@@ -96,7 +96,7 @@ TEST(what_is_written_beyond_an_end_is_noticed) {
     assert_int_equal(dies(write_beyond, &many), 1);
 }
 
-/* --- how much there is -------------------------------------------------------------------------------------------- */
+/* --- sizes and accounting ----------------------------------------------------------------------------------------- */
 
 TEST(fresh_memory_is_nan) {
     machine(1, "eager");
@@ -218,7 +218,7 @@ TEST(a_pool_keeps_what_was_freed) {
     OK(cudaMallocFromPoolAsync(&memory, 1024, pool, stream));
     assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemCurrent), 1024);
     OK(cudaFreeAsync(memory, stream));
-    assert_int_equal(cuda_on_cpu_device_bytes(), 0); /* although the stream has not come to it */
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0); /* although the stream has not reached the free */
     FAILS(cudaErrorInvalidValue, cudaFreeAsync(memory, stream));
     FAILS(cudaErrorInvalidValue, cudaFree(memory));
     FAILS(cudaErrorInvalidValue, cudaFreeAsync(NULL, stream));
@@ -229,13 +229,13 @@ TEST(a_pool_keeps_what_was_freed) {
     assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemCurrent), 0);
     assert_int_equal(attribute(pool, cudaMemPoolAttrReservedMemCurrent), MACHINE_NBYTES);
     assert_int_equal(free_nbytes(), 0);
-    OK(cudaMalloc(&memory, MACHINE_NBYTES)); /* takes what the pool only keeps */
+    OK(cudaMalloc(&memory, MACHINE_NBYTES)); /* takes memory that the pool only keeps */
     OK(cudaFree(memory));
     OK(cudaMemPoolTrimTo(pool, 4096));
     assert_int_equal(attribute(pool, cudaMemPoolAttrReservedMemCurrent), 4096);
     OK(cudaMallocFromPoolAsync(&memory, 512, pool, stream));
     OK(cudaMallocFromPoolAsync(&whole, 1024, pool, stream));
-    OK(cudaMemPoolDestroy(pool)); /* what it gave out lives on */
+    OK(cudaMemPoolDestroy(pool)); /* its allocations stay valid */
     assert_int_equal(free_nbytes(), MACHINE_NBYTES - 1536);
     OK(cudaFreeAsync(memory, stream));
     OK(cudaStreamSynchronize(stream));
@@ -246,7 +246,7 @@ TEST(a_pool_keeps_what_was_freed) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-/* What a pool keeps, other pools get when it is trimmed, which a free that is under way prevents. */
+/* Memory that a pool keeps is available to other pools once it is trimmed; a pending free prevents that. */
 TEST(pools_do_not_share_what_they_keep) {
     machine(1, "shuffle:1");
     cudaStream_t stream;
@@ -266,7 +266,7 @@ TEST(pools_do_not_share_what_they_keep) {
     OK(cudaStreamSynchronize(stream));
 }
 
-/* Memory of cudaMallocFromPoolAsync belongs to those that come after it. */
+/* Memory of cudaMallocFromPoolAsync belongs to the work that is ordered after it. */
 TEST(using_pool_memory_too_early_shows) {
     int spoilt = 0;
     for (int seed = 0; seed < 40; seed++) {

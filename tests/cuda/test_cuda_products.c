@@ -1,4 +1,4 @@
-/* ls_cuda_matmul, the products that convolutions on a GPU are made of: of halves, and of many matrices at once. (ls_gemm:
+/* ls_cuda_matmul, the matrix multiplies of convolutions on a GPU: in fp16 and bf16, and in batches. (ls_gemm:
  * tests/kernels.) Runs on real GPUs too. */
 #include <math.h>
 
@@ -32,7 +32,7 @@ static void *from_gpu(void *memory, size_t nbytes) {
     return values;
 }
 
-/* Of product number i: c[i] = a[i] b^T + beta c[i], with one b for all if `shared`. */
+/* For matrix i of the batch: c[i] = a[i] b^T + beta c[i], with one b for all if `shared`. */
 static void check_products(ls_dtype dtype, ls_dtype c_dtype, size_t batch, bool shared, float beta) {
     enum { M = 9, N = 13, K = 21 };
     size_t a_count = batch * M * K, b_count = (shared ? 1 : batch) * N * K, c_count = batch * M * N;
@@ -84,7 +84,7 @@ TEST_CASE(products_of_every_type) {
     }
 }
 
-/* Products over nothing leave beta c. */
+/* With k = 0 the result is beta c. */
 TEST_CASE(products_over_nothing) {
     static const uint16_t ones[6] = {1, 2, 3, 4, 5, 6}, none[6] = {0};
     static const float floats[4] = {1, 2, 3, 4}, halved[4] = {0.5f, 1, 1.5f, 2};
@@ -120,13 +120,13 @@ TEST_CASE(products_that_are_refused) {
     product.c_dtype = LS_BF16;
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_INVALID);
     scratch_expect_error("matmul", "a product of fp16 cannot be stored as bf16");
-    product.c_dtype = LS_FP16, product.beta = 0.5f, product.k = 0; /* no kernel scales halves */
+    product.c_dtype = LS_FP16, product.beta = 0.5f, product.k = 0; /* no kernel scales fp16 values */
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("matmul", "nothing but 0 and 1 scales fp16");
+    scratch_expect_error("matmul", "scale factors other than 0 and 1 need fp32, not fp16");
     product.dtype = product.c_dtype = LS_FP32;
     product.k = (size_t)INT32_MAX + 1;
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_INVALID);
-    scratch_expect_error("matmul", "too large");
+    scratch_expect_error("matmul", "exceed what cuBLAS can take");
     product.k = 1;
     ls_stream *copy = ls_device_stream(ls_stream_device(kernel_gpu_stream()), LS_STREAM_COPY);
     assert_int_equal(try_product(copy, &product), LS_ERR_INVALID);

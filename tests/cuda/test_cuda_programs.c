@@ -1,6 +1,6 @@
-/* The programs on GPUs, as a user runs them: what they take, what they say of it, and that the results are the same
- * whichever way the work is shared. The GPUs are those of tests/cuda_on_cpu, as many as the environment in front of
- * each command says. */
+/* The programs on GPUs, as a user runs them: which devices they use, what they print about them, and that the results
+ * are the same however the work is divided. The GPUs are those of tests/cuda_on_cpu, as many as the environment in
+ * front of each command says. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
@@ -29,9 +29,9 @@ static void expect_in(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("'%s' is not in: %s", part, text);
 }
 
-/* --- what is loaded ------------------------------------------------------------------------------------------------ */
+/* --- plug-ins that are loaded ------------------------------------------------------------------------------------- */
 
-/* The loader tells on stderr what it opens. */
+/* The dynamic loader prints the libraries that it opens on stderr. */
 static void expect_loaded(const char *line, bool expected) {
     expect_success(line);
     if ((strstr(p.err_text, "/ls_cuda.so") != NULL) != expected)
@@ -47,7 +47,7 @@ TEST_IN(programs, cpu_runs_load_nothing_of_cuda) {
     if (driver) dlclose(driver);
 }
 
-/* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
+/* --- devices that are used, and the output about them ------------------------------------------------------------- */
 
 TEST_IN(programs, the_first_line_says_on_what) {
     static const struct {
@@ -74,16 +74,15 @@ TEST_IN(programs, the_first_line_says_on_what) {
     }
 }
 
-/* Where a GPU was to be expected, the first line says why there is none: with --device-kind auto only, and by one
- * process. */
+/* If a GPU is expected, the first line says why there is none: with --device-kind auto only, and by one process. */
 TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
     static const struct {
         const char *line, *why;
     } cases[] = {
         {"LS_PLUGINS=/no/such/folder dp_train --devices 2 ",
-         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+         "there is no /no/such/folder/ls_cuda.so; make builds the file where nvcc is found"},
         {"LS_PLUGINS=/no/such/folder ddp_train --quiet --spawn 2 ",
-         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+         "there is no /no/such/folder/ls_cuda.so; make builds the file where nvcc is found"},
         {"CUDA_ON_CPU_DRIVER=none dp_train --devices 2 ", "there is no NVIDIA driver"},
         {"CUDA_ON_CPU_DRIVER=old dp_train --single ", "the NVIDIA driver is too old"},
         {"CUDA_ON_CPU_DRIVER=old ddp_train --quiet --spawn 2 ", "the NVIDIA driver is too old"},
@@ -103,7 +102,7 @@ TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
             fail_msg("%s begins with: %s", line, p.out_text);
         assert_int_equal(p.err_text[0], '\0');
     }
-    /* as it comes, on a machine where nobody expects a GPU */
+    /* the actual machine, which may have no GPU */
     bool expected = access("/dev/nvidia0", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0;
     char plugin[700];
     snprintf(plugin, sizeof plugin, "%s/lib/ls_cuda.so", build_folder());
@@ -114,7 +113,7 @@ TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
     assert_null(strstr(p.out_text, "no GPU"));
 }
 
-/* Options that change nothing in this run: one line each, and the run goes on. */
+/* Options that have no effect in this run: one line each, and the run continues. */
 TEST_IN(programs, what_has_no_effect_is_noted) {
     static const struct {
         const char *line, *said;
@@ -138,8 +137,7 @@ TEST_IN(programs, what_has_no_effect_is_noted) {
     }
 }
 
-/* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says
- * it. */
+/* The path of gradients is printed by default if it is not NCCL, and everything else on request. One rank prints it. */
 TEST_IN(programs, the_backend_is_told) {
     static const struct {
         const char *line, *said;
@@ -197,9 +195,9 @@ TEST_IN(programs, the_summary_names_the_gpus) {
     cJSON_Delete(wrapper);
 }
 
-/* --- results ---------------------------------------------------------------------------------------------------------- */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
-/* What stands behind "weights " in the last line. */
+/* The text after "weights " in the last line. */
 static const char *weights_of(const char *line) {
     static char kept[4][32];
     static int next;
@@ -234,7 +232,8 @@ TEST_IN(programs, options_of_gpus_arrive) {
                         weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
 }
 
-/* Of a launched micro-batch the host sees neither what it has written nor what is left to add to. */
+/* When a micro-batch is launched as a graph, the host does not see which gradients it has written, nor to which it will
+ * add. */
 TEST_IN(programs, graphs_of_shards_have_their_bits) {
 #define SHARDS                                                                                                         \
     "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --bucket-cap-mb 0.01 --model mlp:784,32,10 --batch-size 24 --steps 8 "
@@ -257,7 +256,7 @@ TEST_IN(programs, nccl_repeats_itself) {
     }
 }
 
-/* With what looks at the ranks and at the weights: hashes, buffers, the accuracy, a file. */
+/* With the options that read ranks and weights: hashes, buffers, the accuracy, a file. */
 TEST_IN(programs, everything_at_once) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
@@ -283,7 +282,7 @@ TEST_IN(programs, everything_at_once) {
     }
 }
 
-/* With a graph there is a recording for each of the places; a single batch lies in both places of a GPU. */
+/* A graph is recorded for each of the two places of a batch; a single batch is in both places of a GPU. */
 TEST_IN(programs, resident_batches_give_the_same_losses) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=1 dp_train --single",
@@ -299,9 +298,9 @@ TEST_IN(programs, resident_batches_give_the_same_losses) {
     }
 }
 
-/* --- the host ------------------------------------------------------------------------------------------------------ */
+/* --- the host ----------------------------------------------------------------------------------------------------- */
 
-/* Every launch has its turn at the emulated interpreter's lock: those of NCCL's operations and of a graph, too. */
+/* Every launch takes the emulated interpreter's lock in turn, including NCCL's operations and graphs. */
 TEST_IN(programs, launches_of_all_kinds_take_turns) {
     static const struct {
         const char *program, *launch;
@@ -321,9 +320,9 @@ TEST_IN(programs, launches_of_all_kinds_take_turns) {
     }
 }
 
-/* --- stages ---------------------------------------------------------------------------------------------------------- */
+/* --- stages ------------------------------------------------------------------------------------------------------- */
 
-/* Whichever way messages take, and in every order of the streams. */
+/* Whichever path messages take, and in every order of the streams. */
 TEST_IN(programs, stages_end_as_one_gpu_does) {
     static const char *const line = "--model mlp:784,32,16,10 --batch-size 18 --accumulate 4 --steps 4 --quiet";
     static const char *const backends[] = {"shm", "nccl"}, *const schedules[] = {"gpipe", "1f1b"};

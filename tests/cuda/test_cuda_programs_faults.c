@@ -1,5 +1,5 @@
-/* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2
- * or 3, and one line that says what, where, and what to do; nothing stays behind. */
+/* The programs when the GPUs, their driver or NCCL are not usable, or fail during a run: exit status 1, 2 or 3, and one
+ * line that says what failed, where, and what to do; no process or file is left behind. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct refusal {
     const char *text;
 };
 
-/* One line, of the program itself: no rank has begun. */
+/* One line, from the program itself: no rank has started. */
 static void expect_refusals(const struct refusal *cases, size_t count) {
     static program p;
     for (size_t i = 0; i < count; i++) {
@@ -31,7 +31,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
     }
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------------- */
+/* --- the machine -------------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_no_gpu) {
     static const struct refusal cases[] = {
@@ -49,15 +49,14 @@ TEST_IN(programs, test_no_gpu) {
 
 TEST_IN(programs, test_gpus_that_are_not_there) {
     static const struct refusal cases[] = {
-        {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2,
-         "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2, "there is 1 GPU; name shared ones with --device-ids 0,0,0,0"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --device-ids 7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=3 CUDA_VISIBLE_DEVICES=2,0 ddp_train --spawn 2 --device-ids 0,2", 2,
          ", 1: CUDA on the CPU (CUDA_VISIBLE_DEVICES=2,0)"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0", 2, "names 1 device for 2 ranks"},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --elastic 1:2", 2, "--elastic does not go with GPUs"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --elastic 1:2", 2, "--elastic cannot be combined with GPUs"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --device-ids 0,0", 2, "--single trains on one device"},
     };
@@ -70,12 +69,13 @@ TEST_IN(programs, test_what_does_not_go_together) {
         {"CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --device-ids 0,2,0 --backend nccl", 2, "3 ranks share 2 GPUs"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --backend nccl --allreduce ring", 2, "NCCL has its own"},
         {"CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0,0 --replicate nccl", 2,
-         "each of the 3 devices, and they share 1"},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
+         "each of the 3 devices, but they share 1"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2,
+         "--cuda-graph cannot be combined with DataParallel on several"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2,
-         "--cuda-graph does not go with --replicate nccl"},
+         "--cuda-graph cannot be combined with --replicate nccl"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --cuda-graph --offload optimizer", 2,
-         "--cuda-graph does not go with --offload optimizer"},
+         "--cuda-graph cannot be combined with --offload optimizer"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --replicate nccl", 2, "--single has no replicas"},
         {"CUDA_ON_CPU_DEVICES=0 dp_train --single --replicate nccl", 2, "--single has no replicas"},
     };
@@ -92,7 +92,7 @@ TEST_IN(programs, test_busy_or_full_gpus) {
     };
     expect_refusals(cases, COUNT_OF(cases));
     static program p;
-    /* what the pool has not is the GPU's to refuse: with the amount, the category and what would help */
+    /* the pool passes the request to the GPU, whose refusal is reported with the size, the category and a hint */
     program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=100000000 dp_train --model deep --steps 1 --quiet");
     assert_int_equal(p.status, 1);
     assert_int_equal(count_lines(p.err_text), 1);
@@ -101,9 +101,10 @@ TEST_IN(programs, test_busy_or_full_gpus) {
         fail_msg("a full GPU is told as: %s", p.err_text);
 }
 
-/* --- in the middle of a run ------------------------------------------------------------------------------------------- */
+/* --- in the middle of a run --------------------------------------------------------------------------------------- */
 
-/* One error of the program (on stdout the run may have begun), with all the texts; where ranks were may follow. */
+/* One error line from the program (the run may have printed on stdout) that contains all the texts; the ranks'
+ * positions may follow. */
 static void expect_end(const char *line, int status, const char *text, const char *another) {
     static program p;
     program_run(&p, "%s " SMALL, line);
@@ -125,7 +126,7 @@ TEST_IN(programs, test_a_kernel_fails) {
                "cudaErrorECCUncorrectable", "nvidia-smi and dmesg");
 }
 
-/* The operation's name is what --debug-launches is for: the same fault, counted in kernels, in two ways. */
+/* Only --debug-launches names the operation: the same fault, at the same kernel, with and without it. */
 TEST_IN(programs, test_debug_launches_name_the_operation) {
     static program p;
     static const char *const operations[] = {"linear", "gemm", "relu",  "cross_entropy", "adam",
@@ -147,13 +148,13 @@ TEST_IN(programs, test_nccl_fails) {
                "reduce (sum) of 25456", "internal error");
     expect_end(
         "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
-        "NCCL did not come up within 1 s", "is there a firewall");
-    /* an operation that never ends: who waits for it names it */
+        "NCCL did not initialize within 1 s", "check the firewall");
+    /* an operation that never ends: the wait for it names it */
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:7 dp_train --replicate nccl --timeout 2", 3,
                "reduce (sum) of 25456", " bytes");
 }
 
-/* --- ranks, started by hand: nobody helps them to notice ---------------------------------------------------------------- */
+/* --- ranks started by hand, without a launcher ---------------------------------------------------------------- */
 
 enum { RANKS = 2 };
 
@@ -162,7 +163,7 @@ typedef struct job {
     int port;
 } job;
 
-/* `environment` is that of this rank only. */
+/* `environment` applies to this rank only. */
 static void start_rank(job *j, int rank, const char *environment, const char *options) {
     program_start(&j->ranks[rank],
                   "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
@@ -189,7 +190,7 @@ TEST_IN(programs, test_ranks_with_and_without_gpus) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
     for (int r = 0; r < RANKS; r++)
-        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
+        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, but rank 0 has cuda, by ls_cuda.so of build ");
 }
 
 TEST_IN(programs, test_a_rank_is_killed) {
@@ -215,12 +216,12 @@ TEST_IN(programs, test_a_rank_stops) {
     program_await(&j.ranks[0], "\n");
     usleep(100000);
     kill(j.ranks[1].pid, SIGSTOP);
-    expect_rank(&j, 0, 3, " within 2 s"); /* where it was stopped decides whether it "did not come" */
+    expect_rank(&j, 0, 3, " within 2 s"); /* the message "did not come" depends on where it was stopped */
     kill(j.ranks[1].pid, SIGCONT);
     expect_rank(&j, 1, 3, "has given up");
 }
 
-/* The others learn of it, and none of them waits for ever. */
+/* The others are notified, and none of them waits for ever. */
 TEST_IN(programs, test_a_kernel_fails_on_one_rank) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
@@ -241,11 +242,11 @@ TEST_IN(programs, test_nccl_of_another_version) {
 TEST_IN(programs, test_nccl_does_not_come_up) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7", "--backend nccl --steps 4 --timeout 1");
-    expect_rank(&j, 0, 3, "NCCL did not come up within 1 s");
-    expect_rank(&j, 1, 3, "NCCL did not come up within 1 s");
+    expect_rank(&j, 0, 3, "NCCL did not initialize within 1 s");
+    expect_rank(&j, 1, 3, "NCCL did not initialize within 1 s");
 }
 
-/* A folder that has ls_cuda.so (and what it needs), and no ls_nccl.so. */
+/* A folder with ls_cuda.so (and its dependencies), but without ls_nccl.so. */
 static const char *plugins_without_nccl(void) {
     static const char *const files[] = {"ls_cuda.so", "libcuda_on_cpu.so"};
     static char setting[4096];
@@ -262,7 +263,7 @@ TEST_IN(programs, test_nccl_is_not_there) {
     static job j;
     const char *without = plugins_without_nccl();
     start_job(&j, without, "--backend nccl --steps 4");
-    expect_rank(&j, 0, 1, "--backend nccl needs NCCL, but rank 1 cannot use NCCL; --backend shm does without");
+    expect_rank(&j, 0, 1, "--backend nccl needs NCCL, but rank 1 cannot use NCCL; use --backend shm instead");
     expect_rank(&j, 1, 1, "--backend nccl needs NCCL, but there is no ");
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 %s dp_train --replicate nccl " SMALL, without);
@@ -270,7 +271,7 @@ TEST_IN(programs, test_nccl_is_not_there) {
     assert_non_null(strstr(p.err_text, "NCCL cannot be used: there is no "));
 }
 
-/* Each rank has a GPU of its own, though all of them count it as their first. */
+/* Each rank has a GPU of its own, though each sees it as GPU 0. */
 TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     static job j;
     const char *without = plugins_without_nccl();
@@ -286,7 +287,7 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");
     assert_int_equal(program_finish(&j.ranks[1]), 0);
     assert_string_equal(j.ranks[1].err_text, "");
-    /* and where they do share one, by another number */
+    /* the ranks share a GPU that they see under different numbers */
     j.port = free_port();
     for (int r = 0; r < RANKS; r++) {
         start_rank(&j, r, r == 0 ? "CUDA_VISIBLE_DEVICES=1,0" : "CUDA_VISIBLE_DEVICES=0,1",
@@ -295,7 +296,7 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     for (int r = 0; r < RANKS; r++) expect_rank(&j, r, 2, "a GPU per rank, but ranks 0 and 1 share GPU 0;");
 }
 
-/* --spawn adds a line that names the rank and what it said. */
+/* --spawn adds a line that names the rank and its error. */
 TEST_IN(programs, test_a_launcher_tells_whose_failure_it_was) {
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclAllReduce:2:3 ddp_train --spawn 2 " SMALL);

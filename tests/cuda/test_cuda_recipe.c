@@ -1,5 +1,5 @@
-/* Steps of several micro-batches, in half precision and with a schedule, that are recorded into graphs, on the GPUs of
- * tests/cuda_on_cpu: the same bits as without. Each test is a process of its own. */
+/* Steps of several micro-batches, in half precision and with a schedule, recorded into graphs, on the GPUs of
+ * tests/cuda_on_cpu: the same bits as without graphs. Each test is a process of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +21,9 @@ struct result {
     char *losses;
 };
 
-/* 1500 samples in batches of 400, with 300 at the end of each epoch, which run without the graph, as does the
- * evaluation behind
- * them: both read what launches have left. The first recording comes right behind the first evaluation. */
+/* 1500 samples in batches of 400, with 300 at the end of each epoch. The last batch and the evaluation after it run
+ * without the graph, and read the results of earlier launches. The first recording comes right after the first
+ * evaluation. */
 static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph) {
     enum { BATCH = 400 };
     struct trainer t = {.options = ls_train_defaults()};
@@ -70,8 +70,8 @@ TEST(a_graph_of_micro_batches_gives_the_same_bits_shuffled) {
 
 /* --- DataParallel ------------------------------------------------------------------------------------------------- */
 
-/* The bits are the same wherever the loss is taken, in which case its scale comes from another GPU, and however
- * parameters and gradients travel: the sum of two has one order only. The scale doubles with each step. */
+/* The bits are the same on whichever GPU the loss is computed (on the other, its scale is copied from another GPU) and
+ * however parameters and gradients are sent: a sum of two has only one order. The scale doubles with each step. */
 APART("CUDA_ON_CPU_DEVICES=2", micro_batches_on_two_gpus_give_the_same_bits) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .gpus = 2, .model = "mlp:20,16,10", .batch = 22, .steps = 3};
     plan.samples = 66;

@@ -1,5 +1,5 @@
-/* CUDA_ON_CPU_ROUNDING: that each of its words does what cuda_on_cpu.h says, to the bit where that is said, and no
- * more. What the tests of GPUs make of it is theirs. */
+/* CUDA_ON_CPU_ROUNDING: each of its words has the effect that cuda_on_cpu.h describes, to the bit where specified, and
+ * no other. Its effects on other tests are tested there. */
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@ float kernel_logf(float x) __asm__("_ZN11cuda_on_cpu11kernel_logfEf");
 
 enum { K = 100, MOST = 2 * K + 4 };
 
-/* A fresh GPU that rounds like this. */
+/* A new GPU with this rounding. */
 static void rounds(const char *how) {
     assert_int_equal(setenv("CUDA_ON_CPU_ROUNDING", how, 1), 0);
     roomy_machine(1, "eager");
@@ -24,7 +24,7 @@ static int forget(void **state) {
     return unsetenv("CUDA_ON_CPU_ROUNDING");
 }
 
-/* The sum of a[i] b[i] as one product, of arrays that begin `shift` elements behind a multiple of 256 bytes. */
+/* The sum of a[i] b[i] as one matrix multiply, of arrays that begin `shift` elements after a multiple of 256 bytes. */
 static float sum(cudaDataType type, cublasMath_t math, const void *a, const void *b, int k, size_t shift) {
     static const float one = 1, zero = 0;
     size_t nbytes = type == CUDA_R_32F ? 4 : 2;
@@ -49,8 +49,8 @@ static float sum_of_floats(const float *a, const float *b, int k, size_t shift) 
     return sum(CUDA_R_32F, CUBLAS_DEFAULT_MATH, a, b, k, shift);
 }
 
-/* 2^24 + 1, 1 - 2^24, 2^24 + 1, 1 - 2^24, ... in slices of two: 2^24 swallows a one beside it, and the one that is left
- * from the slices before. All other sums are exact. */
+/* 2^24 + 1, 1 - 2^24, 2^24 + 1, 1 - 2^24, ... in slices of two: 2^24 absorbs a one added to it, and also the one that
+ * remains from earlier slices. All other sums are exact. */
 TEST_WITH(NULL, forget, slices_are_summed_apart) {
     for (int count = 2; count <= 8; count *= 2) {
         float a[16], ones[16];
@@ -90,7 +90,7 @@ TEST_WITH(NULL, forget, tensor_cores_cut) {
     assert_true(sum(CUDA_R_16F, CUBLAS_DEFAULT_MATH, sums, ones, 2, 0) == 1 + 0x1p-22f);
     rounds("cut");
     assert_true(sum(CUDA_R_32F, CUBLAS_TF32_TENSOR_OP_MATH, &x, &one, 1, 0) == 1 + 0x1p-10f);
-    assert_true(sum(CUDA_R_32F, CUBLAS_DEFAULT_MATH, &x, &one, 1, 0) == x); /* nobody asked for TF32 */
+    assert_true(sum(CUDA_R_32F, CUBLAS_DEFAULT_MATH, &x, &one, 1, 0) == x); /* TF32 was not requested */
     assert_true(sum(CUDA_R_16F, CUBLAS_DEFAULT_MATH, sums, ones, 2, 0) == 1 + 0x1p-23f);
     assert_true(sum(CUDA_R_16F, CUBLAS_DEFAULT_MATH, many, units, 17, 0) == 1); /* each alone is below the 24 bits */
 }

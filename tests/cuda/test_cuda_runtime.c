@@ -1,4 +1,4 @@
-/* "CUDA on the CPU" keeps CUDA's rules where breaking them is what this project's tests look for: order, memory,
+/* "CUDA on the CPU" enforces those rules of CUDA whose violations this project's tests look for: order, memory,
  * copies. */
 #define _GNU_SOURCE
 #include <math.h>
@@ -60,11 +60,11 @@ TEST(shuffled_work_waits_for_the_host) {
 
     int other = 0;
     OK(cudaLaunchHostFunc(stream, set_flag, &other));
-    while (cudaStreamQuery(stream) == cudaErrorNotReady) continue; /* asking is enough */
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) continue; /* querying is enough */
     assert_int_equal(other, 1);
 }
 
-/* b copies what a wrote; how often it saw the value among SEEDS orders */
+/* b copies what a wrote; returns how often it saw the value among SEEDS orders */
 static int orders_that_see_it(int waits) {
     int seen = 0;
     for (int seed = 0; seed < SEEDS; seed++) {
@@ -193,7 +193,7 @@ TEST(pageable_memory_is_staged_and_pinned_is_not) {
     *pinned = 0;
     OK(cudaMemcpyAsync(pinned, x, sizeof *x, cudaMemcpyDeviceToHost, stream));
     assert_true(*pinned == 0);
-    OK(cudaMemcpyAsync(&pageable, x, sizeof *x, cudaMemcpyDeviceToHost, stream)); /* returns when it is done */
+    OK(cudaMemcpyAsync(&pageable, x, sizeof *x, cudaMemcpyDeviceToHost, stream)); /* returns when the copy is done */
     assert_true(pageable == 1 && *pinned == 1);
     assert_true(cuda_on_cpu_host_waits() > waits);
     OK(cudaFreeHost(pinned));

@@ -1,5 +1,5 @@
-/* Layers that ranks on GPUs share, as a user runs them: the losses of one GPU, whichever way ranks meet. The GPUs are those of
- * tests/cuda_on_cpu. */
+/* Layers split over ranks on GPUs, as a user runs them: the same losses as on one GPU, whichever way the ranks
+ * communicate. The GPUs are those of tests/cuda_on_cpu. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* How the threads of a kernel run on the CPU (tests/cuda_on_cpu/threads.cpp): what CUDA promises to a block's threads,
- * and that kernels which lack a barrier are found. */
+/* The threads of a kernel on the CPU (tests/cuda_on_cpu/threads.cpp): the guarantees of CUDA to a block's threads, and
+ * that kernels with a missing barrier are detected. */
 #include <cuda_on_cpu_threads.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void expect_three(const unsigned *got, unsigned x, unsigned y, unsigned z
 
 static unsigned product(const unsigned *sizes) { return sizes[0] * sizes[1] * sizes[2]; }
 
-/* Runs the kernel; the caller frees what is returned. */
+/* Runs the kernel; the caller frees the result. */
 static struct selftest_place *places_of(struct selftest_geometry g) {
     size_t nbytes = (size_t)product(g.grid) * product(g.block) * sizeof(struct selftest_place);
     struct selftest_place *places = malloc(nbytes), *memory = device_array(nbytes);
@@ -83,7 +83,7 @@ TEST_WITH(setup, NULL, the_order_of_threads_and_blocks_can_be_chosen) {
         }
         if (o > 0) assert_true(moved > 250);
         for (unsigned t = 0; t < 100; t++) alike += places[t].turn % 100 == places[100 + t].turn % 100;
-        assert_true(o < 2 ? alike == 100 : alike < 50); /* the blocks' orders are drawn one by one */
+        assert_true(o < 2 ? alike == 100 : alike < 50); /* each block draws its own order */
         free(places);
     }
     assert_true(memcmp(random_turns[0], random_turns[1], sizeof random_turns[0]) != 0);
@@ -92,7 +92,7 @@ TEST_WITH(setup, NULL, the_order_of_threads_and_blocks_can_be_chosen) {
 
 /* --- barriers and shuffles ---------------------------------------------------------------------------------------- */
 
-/* Of the orders, those in which the kernel gives wrong results. */
+/* Counts the orders in which the kernel gives wrong results. */
 typedef bool (*attempt)(bool with_barrier);
 
 static int wrong_orders(attempt is_right, bool with_barrier) {
@@ -141,15 +141,14 @@ static bool swap_is_right(bool with_barrier) {
     return right;
 }
 
-/* This is what makes the other tests of kernels worth something: run in several orders, they are red where a barrier
- * lacks. */
+/* This gives the other tests of kernels their value: run in several orders, they fail if a barrier is missing. */
 TEST_WITH(setup, NULL, a_kernel_without_its_barrier_is_wrong_in_some_order) {
     static const attempt attempts[] = {reverse_is_right, rounds_are_right, swap_is_right};
     for (int a = 0; a < 3; a++) {
         assert_int_equal(wrong_orders(attempts[a], true), 0);
         assert_true(wrong_orders(attempts[a], false) > 0);
     }
-    /* One order would not do: thread i reads what i - 1 wrote, and descending it comes first. */
+    /* One order is not enough: thread i reads the value that i - 1 wrote, and in descending order i runs first. */
     cuda_on_cpu_set_thread_order("descending");
     assert_true(rounds_are_right(false));
     cuda_on_cpu_set_thread_order("ascending");
@@ -184,7 +183,7 @@ TEST_WITH(setup, NULL, sums_of_blocks_are_right_in_every_order) {
     }
 }
 
-/* The lane of the same part of the warp that CUDA's guide names, -1: one that is not there. */
+/* The lane of the same part of the warp that CUDA's guide names; -1 if it does not exist. */
 static int lane_asked_for(char kind, int lane, int argument, int width) {
     int first = lane / width * width, source = lane;
     if (kind == 'i') return first + (argument % width + width) % width;
@@ -218,8 +217,8 @@ TEST_WITH(setup, NULL, shuffles_give_what_the_guide_says) {
                 }
             }
         }
-        expect_shuffle(64, 'x', 16, 32, 40); /* lanes left */
-        expect_shuffle(40, 'd', 8, 32, 64);  /* lanes that never were */
+        expect_shuffle(64, 'x', 16, 32, 40); /* lanes that have left */
+        expect_shuffle(40, 'd', 8, 32, 64);  /* lanes that never existed */
     }
 }
 

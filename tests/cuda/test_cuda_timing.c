@@ -1,4 +1,4 @@
-/* While the probes are on, GPUs tell when they ran what was launched. */
+/* While the probes are on, GPUs report when launched work ran. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -24,7 +24,7 @@ static void close_one(void) {
     close_gpus(&gpus);
 }
 
-/* The thread of that name; NULL: there is none. */
+/* The thread of that name; NULL if there is none. */
 static const struct ls_probe_thread *find_among(const struct ls_probe_thread *threads, size_t count, const char *name) {
     for (size_t t = 0; t < count; t++) {
         if (strcmp(threads[t].name, name) == 0) return &threads[t];
@@ -32,7 +32,7 @@ static const struct ls_probe_thread *find_among(const struct ls_probe_thread *th
     return NULL;
 }
 
-/* The same of what has been recorded; the next call ends what this one returns. */
+/* The same in the current recording; the result is valid until the next call. */
 static const struct ls_probe_thread *find_thread(const char *name) {
     const struct ls_probe_thread *threads;
     size_t count;
@@ -49,7 +49,8 @@ static const struct ls_probe_record *find_launch(const struct ls_probe_thread *t
     return NULL;
 }
 
-/* Every launch has a RUN, told in the order of the stream, that begins after it and ends before the wait for it did. */
+/* Every launch has a RUN, in the order of the stream, that begins after the launch and ends before the wait for it
+ * did. */
 TEST(each_launch_has_its_run) {
     float host[16];
     open_one();
@@ -70,7 +71,7 @@ TEST(each_launch_has_its_run) {
     assert_non_null(told);
     assert_non_null(launched);
     assert_int_equal(told->count, LAUNCHES + 1);
-    const double slack_us = 1000; /* of the two clocks, on a machine that does other things as well */
+    const double slack_us = 1000; /* between the two clocks, on a machine that also runs other programs */
     for (size_t i = 0; i < told->count; i++) {
         const struct ls_probe_record *run = &told->records[i], *launch = find_launch(launched, (uint32_t)i + 1);
         assert_non_null(launch);
@@ -89,7 +90,7 @@ TEST(each_launch_has_its_run) {
     close_one();
 }
 
-/* Events that have been recorded so far; on real GPUs, of which nobody knows it, 0. */
+/* Events recorded so far; 0 on real GPUs, which do not count them. */
 static unsigned long event_records(void) {
     unsigned long (*calls)(const char *);
     *(void **)&calls = fake_function("cuda_on_cpu_calls");
@@ -105,7 +106,7 @@ TEST(while_the_probes_are_off_nothing_is_timed) {
     ls_probe_start(false);
     ls_fill(compute, values, 1, COUNT);
     ls_probe_stop();
-    gpus_done(&gpus); /* too late to tell */
+    gpus_done(&gpus); /* too late to be recorded */
     assert_null(find_thread("GPUs"));
     ls_probe_start(false);
     ls_fill(compute, values, 1, COUNT);
@@ -113,7 +114,7 @@ TEST(while_the_probes_are_off_nothing_is_timed) {
     ls_probe_stop();
     const struct ls_probe_thread *told = find_thread("GPUs");
     assert_non_null(told);
-    assert_int_equal(told->count, 1); /* of this time's probes only */
+    assert_int_equal(told->count, 1); /* from this recording only */
     ls_probe_drop();
     close_one();
 }
@@ -143,7 +144,7 @@ TEST(tasks_of_the_host_run_in_its_thread) {
     close_one();
 }
 
-/* What is captured does not run, and has no record at all; each launch has a RUN. */
+/* Captured work does not run, and has no record; each launch has a RUN. */
 TEST(a_graph_is_one_piece_of_work) {
     open_one();
     ls_graph *graph;
@@ -155,7 +156,7 @@ TEST(a_graph_is_one_piece_of_work) {
     unsigned long events = event_records();
     ls_fill(compute, values, 1, COUNT);
     ls_fill(compute, values, 2, COUNT);
-    assert_int_equal(event_records(), events); /* nor are there events in the graph */
+    assert_int_equal(event_records(), events); /* nor does the graph contain events */
     assert_int_equal(ls_graph_end(compute, &graph), LS_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(ls_graph_launch(graph, compute), LS_OK);
     gpus_done(&gpus);

@@ -1,6 +1,6 @@
-/* Training on a GPU, through the loop: PyTorch's recorded runs, however products and exponential functions round, the
- * same bits in whatever order streams run, and steps that are recorded into a graph. Each test is a process of its own.
- * A real GPU takes orders and rounding as it likes, and each test once. */
+/* Training on a GPU, through the loop: PyTorch's recorded runs, however matrix multiplies and exponential functions
+ * round, the same bits in any order of the streams, and steps recorded into a graph. Each test is a process of its own.
+ * A real GPU chooses its own orders and rounding, and runs each test once. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +17,10 @@
 #include "tests/train/small_run.h"
 #include "tests/train/trainer.h"
 
-/* Memory that this process shares with those of its tests. */
+/* Memory that this process shares with its tests' processes. */
 static struct shared { uint64_t hash; } * shared;
 
-/* What only the GPUs of tests/cuda_on_cpu can be told. */
+/* Settings that only the GPUs of tests/cuda_on_cpu have. */
 static void on_the_stand_in(const char *settings, void (*body)(void **state)) {
     if (!gpu_is_real()) in_own_process(settings, body);
 }
@@ -39,7 +39,7 @@ TEST(the_mlp_follows_pytorch_rounded) {
     on_the_stand_in("CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush", in_the_mlp_follows_pytorch);
 }
 
-/* Convolutions and batch norm take a CPU that plays a GPU seconds a step, so only the first steps are repeated. */
+/* Convolutions and batch norm take seconds a step on a CPU that acts as a GPU, so only the first steps are repeated. */
 APART("", the_convnet_follows_pytorch) {
     enum { STEPS = 2 };
     ls_device *gpu = open_gpu((ls_device_options){0});
@@ -61,13 +61,13 @@ APART("", the_convnet_follows_pytorch) {
 
 /* --- the same bits ----------------------------------------------------------------------------------------------- */
 
-/* 1500 samples in batches of 64: 23 whole ones and one of 28, every epoch. */
+/* 1500 samples in batches of 64: 23 full ones and one of 28 per epoch. */
 static const struct repetition small_mlp = {"", "mlp:784,32,16,10", 64, 60, LS_ADAM, 1e-3, 0};
 static const struct repetition small_convnet = {"", "convnet", 4, LS_GRAPH_WARMUP_STEPS + 3, LS_SGD, 0.01, 0.9};
 
-/* How a run differs from the others, and what came of it. */
+/* How a run differs from the others. */
 struct variant {
-    bool graph, pin, each_step; /* each_step: waits for each, as --dump-losses has it */
+    bool graph, pin, each_step; /* each_step: waits after each, as with --dump-losses */
     bool in_part;               /* an epoch's last batch is smaller */
 };
 
@@ -140,9 +140,9 @@ static void expect_calls(const char *function, unsigned long count) {
 APART("", a_graph_gives_the_same_bits) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_mlp, gpu, (struct variant){.in_part = true});
-    /* 60 steps in three epochs, the 24th and the 48th with fewer samples, and three before the first recording */
+    /* 60 steps in three epochs; the 24th and the 48th have fewer samples, and three precede the first recording */
     expect_calls("cudaGraphLaunch", 60 - 2 - LS_GRAPH_WARMUP_STEPS);
-    expect_calls("cudaGraphInstantiate", 2); /* for each of the batch's places */
+    expect_calls("cudaGraphInstantiate", 2); /* one for each of the batch's places */
     ls_device_close(gpu);
 }
 
@@ -150,7 +150,7 @@ TEST(a_graph_gives_the_same_bits_shuffled) {
     on_the_stand_in("CUDA_ON_CPU_STREAMS=shuffle:7", in_a_graph_gives_the_same_bits);
 }
 
-/* Two recordings, and a launch of the first once more. */
+/* Two recordings, and one more launch of the first. */
 APART("", a_graph_of_the_convnet_gives_the_same_bits) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_convnet, gpu, (struct variant){0});

@@ -1,5 +1,5 @@
-/* DistributedDataParallel over NCCL whose steps are recorded into a graph: all-reduces on the comm stream, broadcasts
- * of buffers and all. */
+/* DistributedDataParallel over NCCL whose steps are recorded into a graph, including all-reduces on the comm stream and
+ * broadcasts of buffers. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,9 +17,9 @@
 
 enum { RANKS = 2, BATCH = 2, STEPS = 8, INPUTS = BATCH * 784 };
 
-/* Each rank's samples are its own, so that without its broadcasts batch norm's statistics would drift apart. An
- * evaluation, after which a step has no broadcast, comes just before the first recording, between launches, and at the
- * end, which launches have led up to. */
+/* Each rank has its own samples, so that without broadcasts batch norm's statistics would diverge. An evaluation, after
+ * which a step has no broadcast, comes just before the first recording, between launches, and at the end, after
+ * launches. */
 static void take_steps(const struct rank *rank, ls_parallel *p) {
     float inputs[INPUTS];
     int64_t labels[BATCH];
@@ -38,7 +38,7 @@ static void take_steps(const struct rank *rank, ls_parallel *p) {
     CHECK(ls_device_synchronize(rank->device) == LS_OK);
 }
 
-/* Of the parameters, the buffers and the losses, and of what the host counts. */
+/* Of the parameters, buffers, losses and the host's counters. */
 static uint64_t hash_of(const struct rank *rank, ls_parallel *p) {
     float *data, losses[STEPS];
     size_t count;
@@ -48,7 +48,7 @@ static uint64_t hash_of(const struct rank *rank, ls_parallel *p) {
     gpu_rank_download(rank, host, data, count * sizeof *host);
     gpu_rank_download(rank, losses, p->losses, sizeof losses);
     uint64_t hash = ls_hash(ls_hash(LS_HASH_SEED, host, count * sizeof *host), losses, sizeof losses);
-    int64_t batches = (int64_t)STEPS * (p->micro_batches < BATCH ? p->micro_batches : BATCH); /* those with samples */
+    int64_t batches = (int64_t)STEPS * (p->micro_batches < BATCH ? p->micro_batches : BATCH); /* ranks with samples */
     for (size_t b = 0; b < 2; b++) CHECK(*ls_model_batches_tracked(p->model, b) == batches);
     const uint64_t *reduced = &p->clocks->bytes[LS_PHASE_ALL_REDUCE];
     CHECK(*reduced > 0);
@@ -99,7 +99,7 @@ TEST(a_graph_gives_the_same_bits_on_every_rank) {
 
 /* --- averaging --------------------------------------------------------------------------------------------------- */
 
-/* Kernels of the third step, with one bucket for everything. */
+/* The kernels of the third step, with one bucket for everything. */
 static unsigned long kernels_per_step(const struct rank *rank, const char *description) {
     float inputs[BATCH * 4] = {0};
     int64_t labels[BATCH] = {0};
@@ -125,7 +125,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
     return kernels;
 }
 
-/* One rank alone has nothing to average: what two launch more is one division for each bucket. */
+/* A single rank has nothing to average: with two, each bucket launches one division more. */
 static void count_on_rank(struct rank *rank) {
     static const char *const description = "mlp:4,4,4,3"; /* six parameters */
     gpu_rank_attach(rank, rank->argument, "naive", TIMEOUT_S);
@@ -148,8 +148,8 @@ TEST(a_bucket_is_averaged_at_once) {
 
 /* --- collectives that fail --------------------------------------------------------------------------------------- */
 
-/* Every rank has come here: what it had begun is over. Through the store, since an abort may fail the other ranks'
- * collectives that are not over yet, a barrier's too. */
+/* Waits until every rank has arrived, and thus finished its work. Through the store, since an abort may fail unfinished
+ * collectives of the other ranks, barriers included. */
 static void meet(struct rank *rank) {
     const ls_bootstrap *store = &rank->bootstrap;
     char key[16], value[1];
@@ -162,8 +162,8 @@ static void meet(struct rank *rank) {
     }
 }
 
-/* NCCL refuses what comes after an abort at once, and the step has no other way to hear of it than that it sticks: to
- * buckets, and to buffers. */
+/* After an abort NCCL refuses later calls at once; the step learns of it only through the sticky status, in buckets and
+ * in buffers. */
 static void abort_on_rank(struct rank *rank) {
     float inputs[INPUTS] = {0};
     int64_t labels[BATCH] = {0};
@@ -212,7 +212,7 @@ static void expect_refusal(struct rank *rank, ddp_options options, const char *t
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     rank->message[0] = '\0';
     CHECK(ls_step_graph_create(p) == LS_ERR_USAGE && !p->graph);
-    CHECK(gpu_rank_says(rank, "--cuda-graph does not go with") && gpu_rank_says(rank, text));
+    CHECK(gpu_rank_says(rank, "--cuda-graph cannot be combined with") && gpu_rank_says(rank, text));
     p->ops->destroy(p);
     ls_model_destroy(model);
 }

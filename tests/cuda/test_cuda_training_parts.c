@@ -1,6 +1,6 @@
-/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation, checkpoints, the
- * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
- * test is a process of its own. */
+/* The parts of training that use GPU memory, one by one: a step and its waits, weights, evaluation, checkpoints, the
+ * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and the reasons for refusing a graph.
+ * Each test is a process of its own. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void take_step(ls_parallel *p, const ls_batch *batch) {
     p->step++;
 }
 
-/* After the first steps the host waits for nothing but its batch's copy, and nothing is allocated. */
+/* After the first steps the host waits only for its batch's copy, and nothing is allocated. */
 APART("", a_step_waits_for_nothing) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
@@ -100,7 +100,7 @@ APART("", an_evaluation_counts_as_on_the_cpu) {
     close_empty_device(cpu);
 }
 
-/* --- checkpoints: resumed, they give the bits of a run without a break, on GPU and CPU --------------------------------- */
+/* --- checkpoints: resumed, they give the bits of a run without a break, on GPU and CPU ---------------------------- */
 
 /* Trains to step `steps` and saves; `resume` may be NULL. */
 static void train_to(ls_device *device, int64_t steps, const char *resume, const char *save) {
@@ -124,7 +124,7 @@ APART("", a_gpus_checkpoint_goes_on_anywhere) {
     train_to(gpu, 4, NULL, scratch_path("part"));
     train_to(gpu, 9, scratch_path("part"), scratch_path("again"));
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));
-    /* to a CPU device, which has nothing left to train, and back */
+    /* to a CPU device, where no steps are left, and back */
     train_to(cpu, 9, scratch_path("whole"), scratch_path("cpu"));
     assert_true(same_files(scratch_path("whole"), scratch_path("cpu")));
     train_to(gpu, 9, scratch_path("cpu"), scratch_path("back"));
@@ -137,8 +137,8 @@ APART("", a_gpus_checkpoint_goes_on_anywhere) {
 
 enum { UPDATES = 5 };
 
-/* Five updates with gradients that are the same everywhere; in the third and the fourth some parameters are left out,
- * in the last the gradients lie elsewhere. */
+/* Five updates with the same gradients each time; the third and the fourth leave out some parameters, and the last has
+ * its gradients at other addresses. */
 static uint64_t hash_after_updates(ls_device *device, ls_optimizer_options options) {
     ls_model *model = make_model(device, "mlp:70,90,10", 1, 1);
     ls_optimizer *optimizer;
@@ -185,7 +185,7 @@ APART("", updates_have_the_bits_of_the_cpu) {
     close_empty_device(cpu);
 }
 
-/* --- what the loop asks of the device ----------------------------------------------------------------------------- */
+/* --- the loop's calls to the device ------------------------------------------------------------------------------- */
 
 APART("", batches_are_pinned_if_the_options_say_so) {
     ls_device *gpu = open_gpu((ls_device_options){0});
@@ -245,7 +245,7 @@ APART("", a_nan_ends_the_run) {
     ls_device_close(gpu);
 }
 
-/* --- what a graph is refused for ----------------------------------------------------------------------------------- */
+/* --- reasons to refuse a graph ------------------------------------------------------------------------------------ */
 
 APART("", graphs_are_refused_where_the_host_takes_part) {
     struct gpus gpus = open_gpus(2);
@@ -254,7 +254,7 @@ APART("", graphs_are_refused_where_the_host_takes_part) {
     struct trainer t = trainer_open(&small, cpu);
     t.options.cuda_graph = true;
     assert_int_equal(trainer_train(&t, &result), LS_ERR_USAGE);
-    scratch_expect_error("--cuda-graph records what GPUs do", "CPU devices");
+    scratch_expect_error("--cuda-graph needs GPUs", "CPU devices");
     trainer_close(&t);
     ls_model *model = make_model(gpus.device[0], small.model, 64, 0);
     for (int count = 1; count <= 2; count++) {

@@ -1,5 +1,5 @@
-/* Each wait between the streams of GPUs is needed: without it, some order that streams and events allow gives other
- * bits (or memory is read before anything is there). The counterpart of tests/parallel/test_shuffle.c for what only
+/* Each wait between the streams of GPUs is needed: without it, some order that streams and events allow gives different
+ * bits (or memory is read before it is written). The counterpart of tests/parallel/test_shuffle.c for work that only
  * GPUs do. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -27,7 +27,7 @@ static struct outcome *run(const struct plan *plan) {
 
 static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
 
-/* The first of so many orders that gives other weights on some rank, or -1. */
+/* The first of so many seeds that gives different weights on some rank, or -1. */
 static int red_seed(struct plan plan, const struct outcome *expected) {
     int red = -1;
     size_t last = plan.steps - 1;

@@ -1,9 +1,8 @@
-/* Device memory: first fit among the holes of a device, lowest address first; holes that touch are joined. What it is
- * for, and the layout, stand in arena.h.
+/* Device memory: first fit among the holes of a device, lowest address first; adjacent holes are joined. arena.h
+ * describes its purpose and layout.
  *   cost  : one pass over the holes per allocation, and one over the memory to fill it
- *   fails : no room is NULL; a changed red zone aborts the process; running out of addresses cannot happen before
- *           capacity does, as a device has twice as many addresses as bytes, unless holes are very unlucky, and is
- *           then "no room" */
+ *   fails : NULL if there is no room; a changed red zone aborts the process. A device has twice as many addresses as
+ *           bytes, so addresses run out before capacity only if holes are very unlucky; that is also "no room" */
 #include "tests/cuda_on_cpu/arena.h"
 
 #include <sys/mman.h>

@@ -2,13 +2,12 @@
  *
  * Layout: device d owns [base + d * span, base + (d + 1) * span). An allocation begins at a multiple of 256 and is
  * followed by at least 256 bytes of red zone. Fresh memory holds bytes 0xFF (a NaN, whatever the type), the red zone
- * 0xA5. A red zone that has changed when its allocation is freed ends the process with a line that says so; under
- * AddressSanitizer red zones and freed memory are poisoned, so that the access itself is reported. What was freed is
- * given back to the system if it is large, and filled with 0xFF otherwise.
+ * 0xA5. If a red zone has changed when its allocation is freed, the process ends with an error line; under
+ * AddressSanitizer red zones and freed memory are poisoned, so that the access itself is reported. Freed memory is
+ * returned to the system if it is large, and filled with 0xFF otherwise.
  *
- * Access: the range is mapped without any rights. open() gives read and write rights (to the whole process: the
- * system has nothing finer that is there on every machine), close() takes them away. Huge pages make that a matter of
- * 10 us. */
+ * Access: the range is mapped without access rights. open() grants read and write access (to the whole process: no
+ * finer control exists on every machine), close() revokes it. With huge pages each takes about 10 us. */
 #ifndef CUDA_ON_CPU_ARENA_H
 #define CUDA_ON_CPU_ARENA_H
 
@@ -26,19 +25,19 @@ class Arena {
     Arena(const Arena &) = delete;
     Arena &operator=(const Arena &) = delete;
 
-    /* NULL: no room. Memory that is filled later (in stream order) is left as it is. */
+    /* NULL if there is no room. Memory that is filled later (in stream order) is left unchanged. */
     void *allocate(int device, size_t nbytes);
-    /* False: no live allocation begins there. */
+    /* False if no live allocation begins there. */
     bool release(void *memory);
 
-    /* The live allocation that `address` lies in; false if there is none. */
+    /* The live allocation that contains `address`; false if there is none. */
     bool find(const void *address, int *device, uintptr_t *start, size_t *nbytes) const;
     /* Whether it is an address of device memory at all, live or not. */
     bool covers(const void *address) const;
 
     size_t capacity_nbytes() const { return capacity; }
     static size_t rounded_nbytes(size_t nbytes);
-    /* Zeros, which whole huge pages get from the system once they are touched. The arena is open. */
+    /* Fills with zeros; whole huge pages get theirs from the system when they are touched. The arena must be open. */
     static void make_zero(void *memory, size_t nbytes);
 
     void open();
@@ -47,8 +46,8 @@ class Arena {
 
   private:
     struct Block {
-        size_t nbytes;      /* as asked for */
-        size_t room_nbytes; /* red zone included */
+        size_t nbytes;      /* as requested */
+        size_t room_nbytes; /* including the red zone */
     };
     void give_rights(size_t from_nbytes, size_t to_nbytes, int device) const;
     void check_red_zone(uintptr_t start, const Block &block, int device) const;
@@ -58,7 +57,7 @@ class Arena {
     bool opened = false;
     std::map<uintptr_t, Block> live;
     std::vector<std::map<uintptr_t, size_t>> holes; /* of each device: start, bytes */
-    std::vector<size_t> used, reach; /* of each device; reach: bytes from its start that were ever given out */
+    std::vector<size_t> used, reach; /* of each device; reach: bytes from its start that were ever allocated */
 };
 
 } // namespace cuda_on_cpu

@@ -1,14 +1,15 @@
-/* Capture: what is put on a capturing stream becomes a node of a graph instead of running.
+/* Capture: work enqueued on a capturing stream becomes a node of a graph instead of running.
  *   terms : a capture begins on its origin; a stream that waits for an event recorded in the capture joins it; a
  *           stream's front is the set of nodes that its next node follows. Recording an event notes the front,
  *           waiting adds the noted front to the stream's own
  *   end   : on the origin, by the thread that began (unless relaxed), when all nodes come before the origin's front
  *           (else cudaErrorStreamCaptureUnjoined)
- *   fails : as CUDA's documentation has it, and then the capture is invalid: everything put on its streams is
- *           cudaErrorStreamCaptureInvalidated until it is ended. Waiting, asking or allocating while a capture goes
- *           on: cudaErrorStreamCaptureUnsupported (in other threads too, unless the capture is thread-local or
- *           relaxed). A dependency on work outside: ...Isolation; on another capture: ...Merge; the host asking for an event of a capture: cudaErrorCapturedEvent
- *   stricter than CUDA : copies from and to pageable memory, cudaMallocFromPoolAsync and cudaGraphLaunch cannot be captured */
+ *   fails : as CUDA documents, and then the capture is invalid: enqueuing on its streams returns
+ *           cudaErrorStreamCaptureInvalidated until it is ended. Waiting, querying or allocating during a capture:
+ *           cudaErrorStreamCaptureUnsupported (in other threads too, unless the capture is thread-local or relaxed). A
+ *           dependency on work outside: ...Isolation; on another capture: ...Merge; the host querying an event of a
+ *           capture: cudaErrorCapturedEvent
+ *   stricter than CUDA : no capture of copies from or to pageable memory, cudaMallocFromPoolAsync or cudaGraphLaunch */
 #include <algorithm>
 
 #include "tests/cuda_on_cpu/state.h"
@@ -19,7 +20,7 @@ namespace {
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-/* All nodes that come before those of `front`, and these. */
+/* The nodes of `front`, and all nodes that come before them. */
 Nodes before_and(const CUgraph_st &graph, const Nodes &front) {
     Nodes reached;
     std::vector<int> rest(front.begin(), front.end());
@@ -56,7 +57,7 @@ cudaError_t capture_record(cudaStream_t stream, cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* At least one of the two is in a capture. */
+/* At least one of the two must be in a capture. */
 cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event) {
     if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (!event->capture) return event->latest ? invalidate(stream, cudaErrorStreamCaptureIsolation) : cudaSuccess;
@@ -72,7 +73,7 @@ cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* For calls that might wait for a device behind the caller's back. */
+/* For calls that might wait for a device implicitly. */
 cudaError_t refuse_while_capturing(State &s) {
     if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
     bool refused = false;
@@ -86,7 +87,7 @@ cudaError_t refuse_while_capturing(State &s) {
     return refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-/* The graph stays with whoever takes it first. */
+/* The caller takes the graph first if it is to be kept. */
 void leave_capture(State &s, Capture &capture) {
     capture.ended = true;
     delete capture.graph;

@@ -1,4 +1,4 @@
-/* What tests ask and tell (include/cuda_on_cpu.h); cuda_on_cpu_restart stands in device.cpp, the NVTX ranges in
+/* The functions of include/cuda_on_cpu.h, except cuda_on_cpu_restart, in device.cpp, and the NVTX ranges, in
  * ranges.cpp. */
 #include <cstring>
 

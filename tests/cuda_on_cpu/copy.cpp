@@ -1,17 +1,17 @@
-/* Copies and fills. What memory an address belongs to decides how a copy behaves, as on a GPU:
+/* Copies and fills. As on a GPU, the kinds of memory decide how a copy behaves:
  *
- *   device <-> device, page-locked   in stream order; the host goes on at once, and must leave page-locked memory
- *                                    alone until the stream has passed
+ *   device <-> device, page-locked   in stream order; the call returns at once, and the host must not touch page-locked
+ *                                    memory until the copy is done
  *   pageable -> device               the source is read before the call returns, and written to the device in stream
  *                                    order
- *   device -> pageable               in stream order; the call returns when it is done (so it waits for all that is
- *                                    before it in the stream)
+ *   device -> pageable               in stream order; the call returns when the copy is done (so it waits for all
+ *                                    earlier work in the stream)
  *   host -> host                     likewise, unless both are page-locked
  *
- * cudaMemcpy is the same on the legacy stream, and waits, but for device to device copies; cudaMemset does not wait.
- * Memory of two devices needs no peer access: CUDA then goes through the host by itself. A range that leaves its
- * allocation or registered range, or that does not fit the direction given, is cudaErrorInvalidValue, and so is,
- * stricter than CUDA, memory that cudaFreeAsync was called for. */
+ * cudaMemcpy is the same on the legacy stream, and waits, except for device to device copies; cudaMemset does not wait.
+ * Copies between devices need no peer access: without it CUDA copies through the host. A range that exceeds its
+ * allocation or registered range, or that does not match the given direction, is cudaErrorInvalidValue. So is, stricter
+ * than CUDA, memory for which cudaFreeAsync was called. */
 #include <cstring>
 
 #include "tests/cuda_on_cpu/state.h"

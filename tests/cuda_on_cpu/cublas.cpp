@@ -1,16 +1,16 @@
 /* cuBLAS on the CPU: handles, and the checks of its calls.
  *
- *   handle    belongs to the device that is current when it is made; calls with another device fail
- *             (CUBLAS_STATUS_EXECUTION_FAILED), as kernels on the stream of another device do
- *   calls     arguments are checked as cuBLAS says: a missing handle is NOT_INITIALIZED, sizes below 0, leading
+ *   handle    belongs to the device that is current when it is created; calls with another device current fail
+ *             (CUBLAS_STATUS_EXECUTION_FAILED), as do kernels on the stream of another device
+ *   calls     arguments are checked as cuBLAS documents: a missing handle is NOT_INITIALIZED, sizes below 0, leading
  *             dimensions below the rows that are stored, missing alpha, beta or matrices INVALID_VALUE, combinations of
  *             types outside its table NOT_SUPPORTED
- *   run       the product (cublas_gemm.cpp) is one kernel on the handle's stream; a kernel's faults
- *             (CUDA_ON_CPU_FAIL=kernel:n:code) reach it, and a matrix or workspace that does not lie within memory the
- *             device can reach breaks the device
- *   stream    cublasSetStream forgets the workspace, as in cuBLAS: set the stream first
- *   stricter  a workspace must be device memory, at 256 bytes; types: fp32, or fp16 and bf16 with fp32 sums; alpha and
- *             beta are floats */
+ *   run       the GEMM (cublas_gemm.cpp) is one kernel on the handle's stream; faults of kernels
+ *             (CUDA_ON_CPU_FAIL=kernel:n:code) apply to it, and a matrix or workspace that does not lie within memory
+ *             the device can reach breaks the device
+ *   stream    cublasSetStream drops the workspace, as in cuBLAS: set the stream first
+ *   stricter  a workspace must be device memory, aligned to 256 bytes; types: fp32, or fp16 and bf16 with fp32 sums;
+ *             alpha and beta are floats */
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -67,7 +67,7 @@ bool all_reachable(const Gemm &gemm) {
            is_reachable("beta", gemm.beta_on_device, gemm.beta_on_device ? sizeof(float) : 0);
 }
 
-/* `gemm` has sizes and matrices; what the handle says is filled in here. */
+/* `gemm` has sizes and matrices; the handle's settings are filled in here. */
 cublasStatus_t enqueue_gemm(cublasHandle_t handle, const char *function, Gemm gemm, const void *alpha,
                             const void *beta) {
     bool sizes = gemm.m >= 0 && gemm.n >= 0 && gemm.k >= 0 && gemm.batch >= 0;
@@ -97,7 +97,7 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const char *function, Gemm ge
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-/* Rows of cuBLAS's table of types that exist here; *tf32 says whether fp32 inputs are rounded. */
+/* The rows of cuBLAS's table of types that are supported here; *tf32 is whether fp32 inputs are rounded. */
 cublasStatus_t choose_arithmetic(cublasHandle_t handle, const Gemm &gemm, cublasComputeType_t compute, bool *tf32) {
     bool known = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
                  compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -135,10 +135,10 @@ cublasStatus_t gemm_of(cublasHandle_t handle, const char *function, cublasOperat
     return enqueue_gemm(handle, function, gemm, alpha, beta);
 }
 
-/* Those of a device that has failed are never destroyed; here they are not lost either. */
+/* Handles of a device that has failed are never destroyed; a reference is kept, so that they are not leaks. */
 void keep_handle(cublasHandle_t handle, bool keep) {
     static std::mutex lock;
-    static auto *handles = new std::set<cublasHandle_t>; /* outlives everything */
+    static auto *handles = new std::set<cublasHandle_t>; /* never destroyed */
     std::lock_guard<std::mutex> guard(lock);
     if (keep) handles->insert(handle);
     if (!keep) handles->erase(handle);
@@ -241,7 +241,7 @@ cublasStatus_t cublasGetPointerMode(cublasHandle_t handle, cublasPointerMode_t *
     return get(handle, &cublasContext::pointers, mode);
 }
 
-/* X(status, what cuBLAS says) */
+/* X(status, cuBLAS's text) */
 #define STATUS_MAP(X)                                                                                                  \
     X(CUBLAS_STATUS_SUCCESS, "success")                                                                                \
     X(CUBLAS_STATUS_NOT_INITIALIZED, "the library was not initialized")                                                \
@@ -276,7 +276,7 @@ const char *cublasGetStatusString(cublasStatus_t status) {
 
 namespace {
 
-/* CUBLAS_PEDANTIC_MATH is fp32 without tricks, which is what this fake always does. */
+/* CUBLAS_PEDANTIC_MATH is fp32 in a fixed order, as always in this fake. */
 constexpr cublasComputeType_t FP32 = CUBLAS_COMPUTE_32F;
 
 } // namespace
@@ -305,7 +305,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cub
                             int k, const void *alpha, const void *A, cudaDataType Atype, int lda, const void *B,
                             cudaDataType Btype, int ldb, const void *beta, void *C, cudaDataType Ctype, int ldc,
                             cublasComputeType_t computeType, cublasGemmAlgo_t algo) {
-    (void)algo; /* since Ampere cuBLAS ignores it too */
+    (void)algo; /* ignored by cuBLAS, too, since Ampere */
     cublasStatus_t status = begin(handle, "cublasGemmEx");
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     return gemm_of(handle, "cublasGemmEx", transa, transb, m, n, k, 1, alpha, matrix_of(A, Atype, lda, 0),

@@ -1,17 +1,16 @@
-/* What a GEMM of the fake cuBLAS computes.
+/* The GEMM of the fake cuBLAS.
  *
- *   sums      fp32 in oneDNN's order, by the very call that kernels/cpu/gemm.c makes: a column-major product is the
- *             row-major product of the transposed matrices. So an fp32 GEMM here has the bits of the CPU back-end.
+ *   sums      fp32 in oneDNN's order, by the same call as in kernels/cpu/gemm.c: a column-major GEMM is the row-major
+ *             GEMM of the transposed matrices. So an fp32 GEMM here has the bits of the CPU back-end.
  *   fp16      inputs are widened to fp32, which is exact, and each result is rounded once, to the nearest, ties to
- *             even. bf16 likewise.
- *             Unless CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION is set: then each half of a sum is rounded, and
- *             so is what they add up to, the worst that cuBLAS may do.
+ *             even. bf16 likewise. Unless CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION is set, both halves of a sum
+ *             and their total are rounded to the output type, the worst that cuBLAS may do.
  *   TF32      inputs are rounded to 10 bits of mantissa, products and sums are fp32
  *   beta 0    C is not read: it may hold NaN. alpha 0 or k 0: A and B are not read.
- *   GPUs'     with CUDA_ON_CPU_ROUNDING other orders, inputs and sums that are cut, zeros for subnormal numbers:
+ *   GPUs'     with CUDA_ON_CPU_ROUNDING different orders, truncated inputs and sums, zeros for subnormal numbers:
  *             rounding.cpp
- *   cost      a pass over A, B and C more where types differ from fp32 or TF32 rounds; one thread
- *   fails     never; cublas.cpp has checked everything */
+ *   cost      one more pass over A, B and C if types differ from fp32 or TF32 rounds; one thread
+ *   fails     never; cublas.cpp has checked all arguments */
 #include "tests/cuda_on_cpu/cublas_gemm.h"
 
 #include <cstdio>
@@ -61,7 +60,7 @@ float rounded_input(float value, const Matrix &matrix, bool tf32) {
     return rounding().flush ? flushed(value) : value;
 }
 
-/* One matrix of a batch as fp32: itself, or a dense copy. */
+/* One matrix of a batch as fp32: the matrix itself, or a dense copy. */
 struct Operand {
     const float *data;
     int64_t leading;
@@ -86,7 +85,7 @@ struct Operand {
     }
 };
 
-/* oneDNN takes as many threads as its calling thread would start, unless told. */
+/* By default oneDNN uses as many threads as its calling thread would start. */
 void one_thread() {
     static thread_local bool told;
     if (told) return;
@@ -96,7 +95,7 @@ void one_thread() {
     if (set_num_threads) set_num_threads(1);
 }
 
-/* Of the inner dimension, `count` elements from `begin` on. */
+/* Elements [begin, begin + count) of the inner dimension. */
 struct Slice {
     int64_t begin, count;
 };
@@ -113,7 +112,7 @@ void sgemm(const Gemm &gemm, Slice slice, float alpha, float beta, const Operand
     std::abort();
 }
 
-/* The slice of each row of op(A), or of each column of op(B), dense. */
+/* The slice of each row of op(A), or of each column of op(B), as a dense array. */
 std::vector<float> lines_of(const Operand &operand, bool lines_are_dense, int64_t lines, Slice slice) {
     std::vector<float> dense(static_cast<size_t>(lines * slice.count));
     for (int64_t line = 0; line < lines; line++) {
@@ -126,7 +125,7 @@ std::vector<float> lines_of(const Operand &operand, bool lines_are_dense, int64_
     return dense;
 }
 
-/* sums[column * m + row], as tensor cores take them. */
+/* sums[column * m + row], as computed by tensor cores. */
 void multiply_on_tensor_cores(const Gemm &gemm, Slice slice, const Operand &a, const Operand &b, float *sums) {
     std::vector<float> rows = lines_of(a, gemm.transpose_a, gemm.m, slice);
     std::vector<float> columns = lines_of(b, !gemm.transpose_b, gemm.n, slice);
@@ -142,7 +141,7 @@ bool lie_evenly(const Gemm &gemm) {
     return places % 16 == 0;
 }
 
-/* The same product as a GPU may take it: rounding.cpp. */
+/* The same GEMM as a GPU may compute it: rounding.cpp. */
 void multiply_as_a_gpu(const Gemm &gemm, float alpha, float beta, int64_t first, const Operand &a, const Operand &b) {
     bool on_tensor_cores = rounding().cut && (gemm.tf32 || gemm.a.type != CUDA_R_32F);
     std::vector<float> sums(static_cast<size_t>(gemm.m * gemm.n)), slice_sums(sums.size());
@@ -203,7 +202,7 @@ void multiply(const Gemm &gemm, float alpha, float beta, int64_t which) {
     }
 }
 
-/* The first `k` of the sums, or what follows them, which is added to C. */
+/* The first `k` terms of the sums, or the rest, which is added to C. */
 Gemm part_of(const Gemm &gemm, int64_t k, bool first) {
     Gemm part = gemm;
     part.k = first ? k : gemm.k - k;
@@ -231,7 +230,7 @@ void multiply_in_two(const Gemm &gemm, float alpha, float beta, int64_t which) {
 void compute_gemm(const Gemm &gemm) {
     float alpha = gemm.alpha_on_device ? *gemm.alpha_on_device : gemm.alpha;
     float beta = gemm.beta_on_device ? *gemm.beta_on_device : gemm.beta;
-    /* A workspace is cuBLAS's own while it runs: whoever keeps something there loses it. */
+    /* cuBLAS owns the workspace while it runs: data that a caller keeps there is lost. */
     if (gemm.workspace) std::memset(gemm.workspace, 0xff, gemm.workspace_nbytes < 4096 ? gemm.workspace_nbytes : 4096);
     for (int64_t i = 0; i < gemm.batch; i++) multiply_in_two(gemm, alpha, beta, i);
 }

@@ -1,4 +1,4 @@
-/* Products of matrices for the fake cuBLAS: what cublas.cpp checks and cublas_gemm.cpp computes. */
+/* GEMMs of the fake cuBLAS: cublas.cpp checks the arguments, cublas_gemm.cpp computes the result. */
 #ifndef CUDA_ON_CPU_CUBLAS_GEMM_H
 #define CUDA_ON_CPU_CUBLAS_GEMM_H
 
@@ -9,14 +9,14 @@
 
 namespace cuda_on_cpu {
 
-/* Column-major: element (row, column) of matrix b of a batch lies at [b * stride + column * leading + row]. */
+/* Column-major: element (row, column) of matrix b of a batch is at [b * stride + column * leading + row]. */
 struct Matrix {
     void *data;
     cudaDataType type;
     int64_t leading, stride;
 };
 
-/* C = alpha op(A) op(B) + beta C for each of a batch; op(A) is m x k, op(B) k x n. */
+/* C = alpha op(A) op(B) + beta C for each matrix of a batch; op(A) is m x k, op(B) k x n. */
 struct Gemm {
     bool transpose_a, transpose_b;
     int64_t m, n, k, batch;
@@ -31,15 +31,14 @@ struct Gemm {
 
 size_t element_nbytes(cudaDataType type);
 
-/* Bytes from the first element of the first matrix to the last of the last, for matrices of `rows` x `columns` as
- * stored. */
+/* Bytes from the first element of the first matrix to the last element of the last, for matrices of `rows` x `columns`
+ * as stored. */
 size_t extent_nbytes(const Matrix &matrix, int64_t rows, int64_t columns, int64_t batch);
 
-/* Computes it, on the engine's thread. */
+/* Computes the GEMM, on the engine's thread. */
 void compute_gemm(const Gemm &gemm);
 
-/* A float with 10 bits of mantissa, as tensor cores take fp32 in TF32 mode; to the nearest, of two equally near the
- * even one. */
+/* A float with 10 bits of mantissa, as tensor cores read fp32 in TF32 mode; rounded to the nearest, ties to even. */
 float round_to_tf32(float x);
 
 } // namespace cuda_on_cpu

@@ -1,7 +1,7 @@
-/* The state, how it begins and is forgotten, and the calls about devices.
+/* The state, its creation and reset, and the calls that concern devices.
  *
  * A device's context breaks when a kernel fails, and stays broken: every later call that concerns the device returns
- * the error. The other devices of the process go on. A child of a process that has used CUDA cannot use it
+ * the error. The other devices of the process still work. A child of a process that has used CUDA cannot use it
  * (cudaErrorInitializationError), as on a GPU; one forked before the first call can. */
 #include <pthread.h>
 
@@ -24,7 +24,7 @@ std::mutex making;
 std::atomic<State *> existing{nullptr};
 std::atomic<bool> used{false}, forked{false};
 std::atomic<unsigned> generation{1};
-/* What a forked child cannot take apart, kept where leak checkers see it. */
+/* State that a forked child cannot destroy, kept where leak checkers see it. */
 std::vector<State *> *given_up = nullptr;
 
 struct Current {
@@ -164,7 +164,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return error;
 }
 
-/* As in CUDA, the device is made the current one although its context is broken. */
+/* As in CUDA, the device becomes the current one although its context is broken. */
 cudaError_t cudaSetDevice(int device) {
     cudaError_t error = look("cudaSetDevice");
     if (error != cudaSuccess) return error;
@@ -190,7 +190,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     return cudaSuccess;
 }
 
-/* Numbers of a small GPU of compute capability 9.0. */
+/* The properties of a small GPU of compute capability 9.0. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     cudaError_t error = look("cudaGetDeviceProperties");
     if (error != cudaSuccess) return error;

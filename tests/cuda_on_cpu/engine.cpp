@@ -1,17 +1,16 @@
 /* The engine: one thread that runs items, and how host threads wait for them.
  *   terms : an item follows others (the one before it in its stream, those whose events its stream waits for); it is
- *           ready when all of them are done. A stream is no more than the last item that was put on it, an event no
- *           more than an item it points to
- *   eager : ready items run first come, first served, as soon as the engine gets round to them
- *   shuffle : nothing runs but while a host thread waits (or for a few items when one queries), and then any ready
- *           item, at random: every order that streams and events allow can come, and a forgotten wait sooner or later
- *           reads what is not there yet. The same seed and the same calls of one host thread give the same order
- *   later : an item that cannot go on goes back among the ready ones; when all of them have said so, the engine
- *           sleeps for a moment
- *   rights : device memory is open while items run. It is closed when a host thread comes back from waiting and
- *           nothing is left to run (shuffle: nothing may run), so that a host thread that then touches it is caught
- *   broken: what is enqueued on a device whose context is broken is done at once, without its work
- * Speed matters little here: one lock guards everything but the work itself. */
+ *           ready when all of them are done. A stream is just the last item enqueued on it, and an event just a pointer
+ *           to an item
+ *   eager : ready items run first come, first served, as soon as possible
+ *   shuffle : items run only while a host thread waits (or a few of them when one queries), in random order: every
+ *           order that streams and events allow can occur, and if a wait is missing, a read sooner or later precedes
+ *           the write. The same seed and the same calls of one host thread give the same order
+ *   later : an item that cannot continue becomes ready again; when none can, the engine sleeps briefly
+ *   rights : device memory is open while items run. It is closed when a host thread returns from a wait and nothing is
+ *           left to run (shuffle: nothing may run), so that a later access by a host thread is caught
+ *   broken: items enqueued on a device whose context is broken are done at once, without their work
+ * Speed matters little here: one lock guards everything except the work itself. */
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -53,7 +52,7 @@ void finish(State &s, Item &item) {
     s.changed.notify_all();
 }
 
-/* Called and returns with the lock held; the work itself runs without it. */
+/* Call with the lock held, as it is on return; the work itself runs without it. */
 Progress run(State &s, Guard &guard, Item &item) {
     cudaError_t &broken = s.devices[static_cast<size_t>(item.task.device)].broken;
     if (broken == cudaSuccess && item.fails != cudaSuccess) broken = item.fails;
@@ -72,7 +71,7 @@ Progress run(State &s, Guard &guard, Item &item) {
     return progress;
 }
 
-/* Signals are the host threads' business. */
+/* Signals are for the host threads to handle. */
 void block_signals() {
     sigset_t signals;
     sigfillset(&signals);
@@ -140,13 +139,13 @@ ItemRef add_item(State &s, Task task, const std::vector<ItemRef> &after) {
     return item;
 }
 
-/* A kernel is launched: the nth may be one that fails. */
+/* Called when a kernel is launched: the nth may be one that fails. */
 void count_kernel(State &s, Item &item) {
     s.kernels++;
     item.fails = count_call(s, "kernel");
 }
 
-/* Device memory must not stay open when the host goes on, if that can be helped. */
+/* Closes device memory when the host continues, if possible. */
 void close_if_idle(State &s, Guard &guard) {
     while (s.settings.shuffle && s.running && s.waits == 0 && s.allowance == 0) s.changed.wait(guard);
     if (!s.running && !may_run(s)) s.arena->close();
@@ -171,7 +170,7 @@ void let_run(State &s, Guard &guard, const ItemRef &goal) {
         while (!goal->done && s.allowance > 0 && (s.running || !s.ready.empty())) s.changed.wait(guard);
         if (s.waits == 0) s.allowance = 0;
     } else if (goal && !goal->done) {
-        guard.unlock(); /* who asks again and again must not keep the lock from the engine */
+        guard.unlock(); /* repeated queries must not keep the lock from the engine */
         std::this_thread::yield();
         guard.lock();
     }

@@ -1,5 +1,5 @@
-/* Names and texts of CUDA's errors, and the last error of each thread. The texts are those CUDA gives, so that
- * messages in tests look as they will on a GPU. */
+/* Names and texts of CUDA's errors, and the last error of each thread. The texts are CUDA's own, so that messages in
+ * tests look as on a GPU. */
 #include "tests/cuda_on_cpu/state.h"
 
 namespace cuda_on_cpu {
@@ -31,7 +31,7 @@ cudaError_t fail(cudaError_t error) {
     return error;
 }
 
-/* A broken context answers with its error for ever. */
+/* A broken context returns its error for ever. */
 static cudaError_t context_error() {
     if (forked_too_late()) return cudaSuccess;
     State &s = state();

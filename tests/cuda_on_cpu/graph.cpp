@@ -1,9 +1,9 @@
 /* Graphs: nodes, each with the nodes it follows, made by a capture (capture.cpp) and launched as a whole.
  *   launch: one empty item that follows the stream and the graph's previous launch, one item per node with the edges
- *           that were captured, and one empty item that follows the nodes nobody follows; this is the stream's new
- *           end. So nodes without an edge between them may run in any order, which is what a GPU may do too
- *   copies: the executable graph and each launch have copies of their own, so that graphs may be destroyed at any
- *           time after
+ *           that were captured, and one empty item that follows the nodes without followers; this is the stream's new
+ *           end. So nodes without an edge between them may run in any order, as on a GPU
+ *   copies: the executable graph and each launch have their own copies, so that graphs may be destroyed at any later
+ *           time
  *   fails : a node of a device whose context is broken does nothing, as elsewhere */
 #include <algorithm>
 

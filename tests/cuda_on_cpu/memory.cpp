@@ -1,9 +1,8 @@
-/* Device memory and page-locked host memory, as CUDA's calls give them out. Device memory lies in the arena
- * (arena.h).
+/* CUDA's calls for device memory and page-locked host memory. Device memory is allocated from the arena (arena.h).
  *
- * As in CUDA, cudaMalloc(0) gives NULL, and cudaFree and cudaFreeHost wait for all work of all devices (so what an
- * enqueued copy still needs cannot be freed under it). What is freed while a context is broken is freed, and the
- * error returned. */
+ * As in CUDA, cudaMalloc(0) returns NULL, and cudaFree and cudaFreeHost wait for all work of all devices (so memory
+ * that an enqueued copy still needs cannot be freed before the copy). While a context is broken, memory is still freed,
+ * and the error is returned. */
 #include <cstdlib>
 #include <cstring>
 

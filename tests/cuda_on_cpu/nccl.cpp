@@ -1,21 +1,21 @@
 /* NCCL on the CPU: communicators whose ranks are threads of a process or processes of a machine.
  *
- *   come up   ncclCommInitRankConfig enters the rank into the board that the id leads to (nccl_board.h); the
- *             communicator is in progress until all ranks have come. Two on one GPU: ncclInvalidUsage, as NCCL says. An
- *             id whose process has gone: in progress for ever
- *   calls     the first call of each kind on a non-blocking communicator is in progress for a few looks at
- *             ncclCommGetAsyncError, and only then put on its stream, so that who does not look waits for ever. While
- *             one is in progress, others are refused. NCCL_ON_CPU_LOOKS=n: every call is, for n looks, as with NCCL
- *             2.28. What was in progress is put on its stream by another thread
- *   run       on the streams' engine (nccl_work.h). Nobody notices that another rank has died, is late or runs
- *             something else
- *   end       ncclCommFinalize is in progress until all ranks have called it; ncclCommAbort ends what is on its way,
- *             here only. Then both ncclCommAbort and ncclCommDestroy wait, as NCCL's do: until no graph holds an
- *             operation of the communicator, and for the whole device (the calling thread's current one), on which
- *             another communicator's operations may wait for ever. A communicator that has been destroyed or aborted
- *             is gone, though the call says that it is in progress
+ *   init      ncclCommInitRankConfig enters the rank into the board of the id (nccl_board.h); the communicator is in
+ *             progress until all ranks have arrived. Two ranks on one GPU: ncclInvalidUsage, as in NCCL. An id whose
+ *             process has ended: in progress for ever
+ *   calls     the first call of each kind on a non-blocking communicator is in progress for a few calls of
+ *             ncclCommGetAsyncError, and only then put on its stream, so that a caller that does not poll waits for
+ *             ever. While one is in progress, others are refused. NCCL_ON_CPU_LOOKS=n: every call is in progress for n
+ *             polls, as with NCCL 2.28. Another thread then puts it on its stream
+ *   run       on the streams' engine (nccl_work.h). A rank does not detect that another has died, is late or runs a
+ *             different operation
+ *   end       ncclCommFinalize is in progress until all ranks have called it; ncclCommAbort ends operations in
+ *             progress, of this rank only. Then both ncclCommAbort and ncclCommDestroy wait, as NCCL's do: until no
+ *             graph holds an operation of the communicator, and for the whole device (the calling thread's current
+ *             one), on which another communicator's operations may wait for ever. A communicator that has been
+ *             destroyed or aborted is freed, even if the call returns ncclInProgress
  *   faults    CUDA_ON_CPU_FAIL=function:n:code, with NCCL's codes. ncclCommGetAsyncError: from then on the
- *             communicator's state; ncclCommInitRankConfig:n:7: the rank never gets anywhere, and the others wait for
+ *             communicator's state; ncclCommInitRankConfig:n:7: the rank never makes progress, and the others wait for
  *             it
  *   stricter  buffers must be memory of the communicator's GPU, streams its own; sums, minima and maxima of the
  *             project's five types only */
@@ -33,7 +33,7 @@ using namespace cuda_on_cpu;
 
 namespace {
 
-constexpr int LOOKS = 3; /* at a first call, before it is there */
+constexpr int LOOKS = 3; /* polls at a first call, before it is done */
 
 int looks_at_each_call() {
     const char *text = std::getenv("NCCL_ON_CPU_LOOKS");
@@ -122,7 +122,7 @@ ncclResult_t state_of(ncclComm_t comm) {
     return busy ? ncclInProgress : ncclSuccess;
 }
 
-/* What a call that may take a while returns. */
+/* The result of a call that may be in progress. */
 ncclResult_t outcome(ncclComm_t comm) {
     ncclResult_t state = comm->error;
     bool busy = comm->phase == Phase::coming_up || comm->phase == Phase::finalizing || !comm->deferred.empty();
@@ -175,7 +175,7 @@ ncclResult_t check(ncclComm_t comm, cudaStream_t stream, ncclDataType_t type, in
 }
 
 ncclResult_t run_messages(const Messages &m) {
-    /* A first message between two ranks connects them. */
+    /* The first message between two ranks connects them. */
     return defer_or_put(m.comm, 10, m.stream, work_of(m.comm->crew, m.messages));
 }
 

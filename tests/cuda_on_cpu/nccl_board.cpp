@@ -1,4 +1,4 @@
-/* The file behind a board: sparse, as large as it could ever need to be. */
+/* The file of a board: sparse, as large as it could ever become. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,11 +19,11 @@ constexpr size_t BOARD_NBYTES = (sizeof(Board) + 4095) / 4096 * 4096;
 constexpr size_t MESSAGES_AT = BOARD_NBYTES + BOARD_RANKS * BOARD_SLOT_NBYTES;
 constexpr size_t FILE_NBYTES = MESSAGES_AT + BOARD_RANKS * BOARD_RANKS * BOARD_MESSAGE_NBYTES;
 
-/* What is in an ncclUniqueId. */
+/* The contents of an ncclUniqueId. */
 struct Id {
     char magic[8];
     int32_t process, fd;
-    uint64_t file; /* its number in the system, since descriptors are used again */
+    uint64_t file; /* its inode number, since descriptors are reused */
 };
 static_assert(sizeof(Id) <= NCCL_UNIQUE_ID_BYTES, "an id fits");
 

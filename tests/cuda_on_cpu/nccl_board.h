@@ -1,6 +1,5 @@
-/* Where the ranks of a communicator of the fake NCCL meet: a file without a name, which rank 0's process makes and the
- * others find under /proc/PID/fd: whatever kills a process, nothing stays behind. Everything in it is zero when it is
- * made. */
+/* The shared memory of the ranks of a communicator of the fake NCCL: an unlinked file that rank 0's process creates and
+ * the others open under /proc/PID/fd, so that no file is left behind when a process is killed. It is created zeroed. */
 #ifndef CUDA_ON_CPU_NCCL_BOARD_H
 #define CUDA_ON_CPU_NCCL_BOARD_H
 
@@ -17,7 +16,7 @@ constexpr int BOARD_RANKS = 16;
 constexpr size_t BOARD_SLOT_NBYTES = size_t{1} << 30;    /* of a rank's contribution to a collective */
 constexpr size_t BOARD_MESSAGE_NBYTES = size_t{1} << 28; /* of a message from one rank to another */
 
-/* What a rank runs; ranks that run different things wait for one another for ever, as they do in NCCL. */
+/* A rank's operation. Ranks that run different ones wait for one another for ever, as they do in NCCL. */
 struct Call {
     int32_t kind, type, reduction, root;
     uint64_t count;
@@ -27,17 +26,17 @@ struct Call {
     }
 };
 
-/* A rank's line; written by that rank. */
+/* A rank's entry, written by that rank. */
 struct BoardRank {
     std::atomic<uint32_t> joined, finalized;
     int32_t process;
     char host[64], bus_id[16];
-    std::atomic<uint64_t> posted,
-        done;  /* collectives: so many contributions lie in its slot; it has used those of all */
+    /* collectives: contributions that this rank has put in its slot; collectives for which it has read all slots */
+    std::atomic<uint64_t> posted, done;
     Call call; /* the one posted last */
 };
 
-/* From one rank to another: `posted` messages were put here, `taken` of them have been taken. */
+/* From one rank to another: `posted` messages were sent, and `taken` of them received. */
 struct BoardPair {
     std::atomic<uint64_t> posted, taken;
     uint64_t nbytes;
@@ -51,9 +50,9 @@ struct Board {
 /* A mapped board. */
 class BoardMap {
   public:
-    /* An id in this process; false: the system said no. */
+    /* Creates an id in this process; false if a system call fails. */
     static bool make_id(ncclUniqueId *id);
-    /* NULL: the id is none, or its process has gone. */
+    /* NULL if this is not an id, or its process has ended. */
     static std::shared_ptr<BoardMap> open(const ncclUniqueId &id);
     ~BoardMap();
     BoardMap(const BoardMap &) = delete;
@@ -62,7 +61,7 @@ class BoardMap {
     Board &board() const { return *static_cast<Board *>(base); }
     char *slot(int rank) const;
     char *message(int from, int to) const;
-    /* All have come: the file needs no name any more. */
+    /* Call when all ranks have opened the board: closes the descriptor that /proc/PID/fd shows. */
     void close_id() const;
 
   private:

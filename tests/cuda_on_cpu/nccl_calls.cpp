@@ -1,4 +1,4 @@
-/* NCCL's operations, as entry points: what each moves. */
+/* NCCL's operations, as entry points: the data that each moves. */
 #include "tests/cuda_on_cpu/nccl_comm.h"
 
 using namespace cuda_on_cpu;

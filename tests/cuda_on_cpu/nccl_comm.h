@@ -1,4 +1,4 @@
-/* A communicator of the fake NCCL, and how its operations are begun. */
+/* A communicator of the fake NCCL, and how its operations begin. */
 #ifndef CUDA_ON_CPU_NCCL_COMM_H
 #define CUDA_ON_CPU_NCCL_COMM_H
 
@@ -21,7 +21,8 @@ struct Shape {
     size_t send_count, receive_count;
 };
 
-/* Checks the call and puts its work on the stream, at once or after some looks. `function` is NCCL's, for messages. */
+/* Checks the call and puts its work on the stream, at once or after some polls. `function` is NCCL's name, for
+ * messages. */
 ncclResult_t run_collective(const char *function, const Collective &c, const Shape &shape, ncclComm_t comm,
                             cudaStream_t stream);
 /* The same, at the end of the group of calls if there is one. */
@@ -33,12 +34,12 @@ ncclResult_t add_message(const char *function, const Message &message, ncclDataT
 struct ncclComm {
     cuda_on_cpu::CrewRef crew;
     int device;
-    bool blocking, lost; /* lost: never comes up */
+    bool blocking, lost; /* lost: never initialized */
     cuda_on_cpu::Phase phase = cuda_on_cpu::Phase::coming_up;
     ncclResult_t error = ncclSuccess;
     std::string text;
     std::array<bool, 16> called{}; /* kinds of calls */
-    int looks = 0;                 /* until the deferred ones are put on their streams */
+    int looks = 0;                 /* polls until the deferred calls are put on their streams */
     std::vector<cuda_on_cpu::Deferred> deferred;
 };
 

@@ -1,11 +1,10 @@
 /* The operations of the fake NCCL, as work that never blocks the engine.
- *   collective : a rank puts its contribution into its slot once all have used the last ones, says so, waits until all
- *                have said so, and makes its result from all slots. Reductions add the ranks in order 0, 1, ..., halves
- *                in fp32 with one rounding at the end
- *   message    : the sender puts it into the pair's place once that is free, the receiver takes it; a receive of
- *                another size waits for ever
- *   never      : ranks that run different things at the same place, or a rank that does not come: until somebody aborts
- */
+ *   collective : a rank puts its contribution into its slot once all ranks have read the previous ones, announces it,
+ *                waits until all have announced theirs, and computes its result from all slots. Reductions add the
+ *                ranks in order 0, 1, ..., fp16 and bf16 in fp32 with one rounding at the end
+ *   message    : the sender puts it into the pair's place once that is free, the receiver takes it; a receive of a
+ *                different size waits for ever
+ *   never      : if ranks run different operations at the same place, or a rank does not arrive: until a rank aborts */
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -45,7 +44,7 @@ double sum(double a, double b) { return a + b; }
 int32_t sum(int32_t a, int32_t b) { return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
 int64_t sum(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
 
-/* As NCCL's: a NaN beside a number is dropped. */
+/* As in NCCL, a NaN next to a number is dropped. */
 float least(float a, float b) { return std::fmin(a, b); }
 float most(float a, float b) { return std::fmax(a, b); }
 double least(double a, double b) { return std::fmin(a, b); }
@@ -155,7 +154,7 @@ Progress run_messages(const Crew &crew, std::vector<Message> &messages) {
     bool waits[2][BOARD_RANKS] = {};
     bool all_done = true;
     for (Message &m : messages) {
-        bool &behind = waits[m.sends][m.peer]; /* another one of the same pair is before it */
+        bool &behind = waits[m.sends][m.peer]; /* an earlier message of the same pair is unfinished */
         if (m.stage < 2 && !behind) m.sends ? advance_send(crew, m) : advance_receive(crew, m);
         behind = behind || m.stage < 2;
         all_done = all_done && m.stage == 2;

@@ -1,4 +1,4 @@
-/* What the engine runs for a call of the fake NCCL. */
+/* The engine's work for a call of the fake NCCL. */
 #ifndef CUDA_ON_CPU_NCCL_WORK_H
 #define CUDA_ON_CPU_NCCL_WORK_H
 
@@ -11,7 +11,7 @@
 
 namespace cuda_on_cpu {
 
-/* The part of a communicator that its work needs; lives as long as any of that. */
+/* The part of a communicator that its work needs; lives as long as any of the work. */
 struct Crew {
     std::shared_ptr<BoardMap> map;
     int rank, size;
@@ -37,10 +37,10 @@ struct Message {
     uint64_t number;
 };
 
-size_t nbytes_of(ncclDataType_t type); /* 0: not a type that the fake knows */
+size_t nbytes_of(ncclDataType_t type); /* 0: a type that the fake does not support */
 
 Work work_of(const CrewRef &crew, const Collective &collective);
-/* Messages of one group: they go on at the same time, those of one pair in order. */
+/* Messages of one group: they proceed at the same time, those of one pair in order. */
 Work work_of(const CrewRef &crew, const std::vector<Message> &messages);
 
 } // namespace cuda_on_cpu

@@ -1,11 +1,12 @@
 /* Memory pools, and allocation in stream order. An allocation's address is known at once; the memory is filled with
- * 0xFF (a NaN) when the stream comes to it, so that another stream that uses it without having waited loses what it
- * wrote. cudaFreeAsync takes it off the books at once, as CUDA does, and gives it back when the stream comes to
- * that: until then no other allocation gets the address. If that leaves no room for an allocation, it waits for the
- * frees that are under way.
- *   reserved : what a pool holds, seen in cudaMemGetInfo: grows with use; above the release threshold it shrinks when
- *              an allocation is freed or the pool is trimmed. Other pools cannot have it; cudaMalloc can, as if it
- *              trimmed them. While a free is under way, trimming does nothing: CUDA need not have seen its end */
+ * 0xFF (a NaN) when the stream reaches the allocation, so that another stream that uses it without waiting loses its
+ * writes. cudaFreeAsync removes it from the accounting at once, as CUDA does, and frees it when the stream reaches the
+ * call: until then no other allocation gets the address. If there is no room for an allocation, it waits for pending
+ * frees.
+ *   reserved : the memory that a pool holds, visible in cudaMemGetInfo: grows with use; above the release threshold it
+ *              shrinks when an allocation is freed or the pool is trimmed. Other pools cannot use it; cudaMalloc can,
+ *              as if it trimmed them. While a free is pending, trimming does nothing: CUDA need not know that it is
+ *              done */
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +21,7 @@ void take_from(CUmemPoolHandle_st &pool, size_t nbytes) {
     pool.reserved_nbytes = std::max(pool.reserved_nbytes, pool.used_nbytes);
 }
 
-/* Whether a device has room for what this pool would have to hold more. */
+/* Whether a device has room for the additional memory that this pool would need. */
 bool has_room(const State &s, const CUmemPoolHandle_st &pool, size_t nbytes) {
     size_t held = s.devices[static_cast<size_t>(pool.device)].direct_nbytes + pool.used_nbytes + nbytes;
     for (const auto &pools : {s.pools, s.dying}) {
@@ -62,7 +63,7 @@ cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemP
 
 } // namespace
 
-/* Takes a live allocation off the books of its pool, or of its device. */
+/* Removes a live allocation from the accounting of its pool, or of its device. */
 static void write_off(State &s, int device, uintptr_t start, size_t nbytes) {
     auto pool = s.pool_of.find(start);
     if (pool == s.pool_of.end()) {
@@ -92,7 +93,7 @@ void release_device_memory(State &s, void *memory) {
     (void)s.arena->release(memory);
 }
 
-/* Device memory for which room may be on its way. */
+/* Allocates device memory, waiting for pending frees if there is no room. */
 void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes) {
     void *memory = s.arena->allocate(device, nbytes);
     if (memory) return memory;

@@ -1,5 +1,5 @@
-/* NVTX: every range that begins is remembered by name, in order, so that tests see which phases a program went
- * through. Ranges pushed by a thread nest, and it pops its own. */
+/* NVTX: the name of every range is recorded in order, so that tests see the phases of a program. A thread's ranges
+ * nest, and a pop ends its own innermost range. */
 #include "tests/cuda_on_cpu/ranges.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/* Never destroyed: threads may name what they do until the process is gone. */
+/* Never destroyed: threads may push ranges until the process ends. */
 struct Ranges {
     std::mutex lock;
     std::deque<std::string> names;

@@ -1,4 +1,4 @@
-/* NVTX ranges: what control.cpp and device.cpp need of ranges.cpp. */
+/* NVTX ranges: the interface of ranges.cpp for control.cpp and device.cpp. */
 #ifndef CUDA_ON_CPU_RANGES_H
 #define CUDA_ON_CPU_RANGES_H
 

@@ -1,19 +1,19 @@
-/* What CUDA leaves open about rounding, chosen by CUDA_ON_CPU_ROUNDING (include/cuda_on_cpu.h). A test that passes under
- * all of it will not fail on a GPU for rounding alone.
+/* Rounding that CUDA does not specify, selected by CUDA_ON_CPU_ROUNDING (include/cuda_on_cpu.h). A test that passes
+ * with all of it will not fail on a GPU because of rounding alone.
  *
  *   slices  cuBLAS may cut the inner dimension into pieces, one to a group of threads, and add up their sums ("split k").
  *           Here each piece is summed in oneDNN's order, and the pieces' sums one after the other, in fp32.
- *   place   it chooses among its kernels by how matrices lie in memory, among other things: the same product has the same
- *           bits only on arrays that lie alike (seen on an H100, with halves)
- *   cut     tensor cores read fp32 as TF32 by leaving out the lowest 13 bits, and add up a block of products and what was
- *           summed before like fixed-point numbers: each is shifted to the exponent of the largest, what falls below 24
- *           bits is lost, and the result is cut to fp32, towards zero. GPUs differ in blocks (4 to 16 products) and in
- *           up to two bits that they keep beyond; this is blocks of 16 without any, worse than each of them.
- *   ulps    CUDA's documented bound for expf; the one for logf is 1. By how much a result is off, -2 to 2 units of the
- *           last place, follows from its argument: equal arguments give equal bits, as on a GPU.
+ *   place   cuBLAS selects its kernel by the matrices' addresses, among other things: the same GEMM has the same bits
+ *           only on arrays with the same alignment (seen on an H100, with fp16)
+ *   cut     tensor cores read fp32 as TF32 by dropping the lowest 13 bits, and add a block of products to the previous
+ *           sum like fixed-point numbers: each is shifted to the exponent of the largest, bits below the 24th are lost,
+ *           and the result is rounded to fp32 towards zero. GPUs differ in the block size (4 to 16 products) and keep
+ *           up to two more bits; this uses blocks of 16 and no more bits, which is worse than any of them.
+ *   ulps    CUDA's documented bound for expf; the one for logf is 1. The error of a result, -2 to 2 units in the last
+ *           place, depends only on its argument: equal arguments give equal bits, as on a GPU.
  *   flush   numbers of A, B, C and results that are subnormal as fp32 are zeros ("ftz"): some of fp32, some of bf16, none
  *           of fp16, whose subnormal numbers GPUs always keep
- *   never   more than that: no product or exponential function is wrong by more than a real one may be */
+ *   never   more than that: no matrix multiply or exponential function has a larger error than a real one may have */
 #include "tests/cuda_on_cpu/rounding.h"
 
 #include <cmath>
@@ -37,7 +37,7 @@ namespace {
 
 constexpr int BLOCK = 16, DIGITS = 24;
 
-/* To fp32, towards zero; beyond the largest number, infinity. */
+/* To fp32, towards zero; infinity beyond the largest number. */
 float cut_to_float(double x) {
     auto y = static_cast<float>(x);
     bool away = std::isfinite(y) && std::fabs(static_cast<double>(y)) > std::fabs(x);
@@ -46,7 +46,8 @@ float cut_to_float(double x) {
 
 } // namespace
 
-/* Products of two numbers of 11 bits are exact in double, and so are sums of 17 numbers of 24 bits that lie alike. */
+/* Products of two numbers of 11 bits are exact in double, and so are sums of 17 numbers of 24 bits with a common
+ * exponent. */
 float tensor_core_sum(const float *a, const float *b, int64_t k) {
     float sum = 0;
     for (int64_t begin = 0; begin < k; begin += BLOCK) {
@@ -72,7 +73,7 @@ float tensor_core_sum(const float *a, const float *b, int64_t k) {
 
 namespace {
 
-/* Neither zeros nor infinities nor NaN: those are exact. */
+/* Neither zeros nor infinities nor NaN, which are exact. */
 float put_off(float result, float argument) {
     if (!std::isnormal(result)) return result;
     int ulps = static_cast<int>(bits_of(argument) * 0x9e3779b1u >> 16) % 5 - 2;

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(1024) reverse_kernel(bool with_barrier, const 
     if (with_barrier) __syncthreads();
     out[i] = tile[last - i];
     __syncthreads();
-    tile[i] = 0; /* so that the next launch finds nothing there */
+    tile[i] = 0; /* so that the next launch does not find this launch's values */
 }
 
 __global__ void rounds_kernel(unsigned rounds, bool with_second_barrier, float *x) {
@@ -144,7 +144,7 @@ __global__ void width_kernel(int *out) {
     __shfl_down_sync(0xffffffffu, 1, 1, 12);
 }
 
-/* A page of stack in each of its frames. */
+/* Each frame uses a page of stack. */
 __device__ unsigned go_down(unsigned nbytes, unsigned seed) {
     volatile unsigned char frame[1024];
     frame[seed % 1024] = static_cast<unsigned char>(seed);

@@ -1,5 +1,5 @@
-/* Small kernels whose right results are known, for tests of the machine that runs kernels. Each function launches one
- * on a stream and returns what cudaLaunchKernelEx said. Arrays are device memory. */
+/* Small kernels with known results, for tests of the code that runs kernels. Each function launches one on a stream and
+ * returns the result of cudaLaunchKernelEx. Arrays are device memory. */
 #ifndef CUDA_ON_CPU_SELFTEST_H
 #define CUDA_ON_CPU_SELFTEST_H
 
@@ -15,45 +15,45 @@ struct selftest_geometry {
     unsigned grid[3], block[3];
 };
 
-/* What a thread saw of itself. */
+/* A thread's view of its own position. */
 struct selftest_place {
     unsigned thread[3], block[3], block_dim[3], grid_dim[3];
-    unsigned turn; /* how many threads were before it */
+    unsigned turn; /* how many threads ran before it */
 };
 
-/* places[number of block * threads of a block + number of thread in it]; *turns begins as 0 */
+/* places[number of block * threads of a block + number of thread in it]; *turns must start as 0 */
 cudaError_t selftest_places(cudaStream_t stream, struct selftest_geometry geometry, struct selftest_place *places,
                             unsigned *turns);
 
 /* Does nothing. */
 cudaError_t selftest_nothing(cudaStream_t stream, struct selftest_geometry geometry);
 
-/* out[i] = in[threads - 1 - i], by way of shared memory, in one block; with the barrier that this needs, or without */
+/* out[i] = in[threads - 1 - i], through shared memory, in one block; with the barrier that this needs, or without */
 cudaError_t selftest_reverse(cudaStream_t stream, unsigned threads, bool with_barrier, const float *in, float *out);
 
-/* `rounds` times, x[i] = x[i - 1] + 1 (of thread 0: itself + 1), by way of shared memory; needs two barriers a round,
- * and may lack the second */
+/* `rounds` times, x[i] = x[i - 1] + 1 (of thread 0: itself + 1), through shared memory; needs two barriers a round, and
+ * may lack the second */
 cudaError_t selftest_rounds(cudaStream_t stream, unsigned threads, unsigned rounds, bool with_second_barrier, float *x);
 
-/* out[i] = in[i ^ 1], by way of shared memory within a warp; with __syncwarp or without */
+/* out[i] = in[i ^ 1], through shared memory within a warp; with __syncwarp or without */
 cudaError_t selftest_swap(cudaStream_t stream, unsigned threads, bool with_barrier, const float *in, float *out);
 
-/* out[b] = the sum of the b-th `threads` values: warps by __shfl_down_sync, then their sums; threads must be whole
- * warps */
+/* out[b] = the sum of the b-th `threads` values: per warp by __shfl_down_sync, then over the warps; threads must be
+ * whole warps */
 cudaError_t selftest_block_sums(cudaStream_t stream, unsigned blocks, unsigned threads, const double *in, double *out);
 
-/* x[b + 1] = x[b] + 1 for each block b: right only if blocks run in ascending order */
+/* x[b + 1] = x[b] + 1 for each block b: correct only if blocks run in ascending order */
 cudaError_t selftest_chain(cudaStream_t stream, unsigned blocks, int *x);
 
-/* out[i] = what thread i of one block gets in a shuffle of its own number, after those of number `from` and above have
- * left the kernel. kind: 'i'ndex, 'u'p, 'd'own, 'x'or. */
+/* out[i] = the result of thread i of one block in a shuffle of the threads' numbers, after threads `from` and above
+ * have left the kernel. kind: 'i'ndex, 'u'p, 'd'own, 'x'or. */
 cudaError_t selftest_shuffle(cudaStream_t stream, unsigned threads, char kind, int argument, int width, unsigned from,
                              int *out);
 
-/* The even lanes of a warp and the odd ones add up their numbers apart, with masks of their own. */
+/* The even and the odd lanes of a warp sum their numbers separately, with separate masks. */
 cudaError_t selftest_halves(cudaStream_t stream, int *out);
 
-/* Copies what it was given by value, which the caller changes afterwards. */
+/* Copies its by-value argument, which the caller changes afterwards. */
 struct selftest_values {
     double number;
     int list[5];

@@ -1,6 +1,6 @@
-/* What machine is pretended to be, which calls fail, and how often each was called: the environment's CUDA_ON_CPU_*
- * and CUDA_VISIBLE_DEVICES, read when the state is made (include/cuda_on_cpu.h lists them). A setting that cannot be
- * understood ends the process: a test that runs on another machine than it believes proves nothing. */
+/* The simulated machine, which calls fail, and how often each was called: the environment's CUDA_ON_CPU_* and
+ * CUDA_VISIBLE_DEVICES, read when the state is created (include/cuda_on_cpu.h lists them). An invalid setting ends the
+ * process: a test that runs on a different machine than it assumes proves nothing. */
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -33,7 +33,7 @@ unsigned long long setting(const char *name, unsigned long long otherwise) {
     return number_of(name, std::getenv(name), otherwise);
 }
 
-/* CUDA's rule: numbers separated by commas; the first that names no device ends the list. */
+/* CUDA's rule: numbers separated by commas; the first that does not name a device ends the list. */
 std::vector<int> visible_devices(int machine_devices) {
     const char *text = std::getenv("CUDA_VISIBLE_DEVICES");
     std::vector<int> visible;
@@ -111,7 +111,7 @@ std::vector<Fault> read_faults(const char *text) {
     return faults;
 }
 
-/* Counts the call; what CUDA_ON_CPU_FAIL says of it. */
+/* Counts the call; returns the error that CUDA_ON_CPU_FAIL requests for it. */
 cudaError_t count_call(State &s, const char *function) {
     s.calls[function]++;
     cudaError_t error = cudaSuccess;
@@ -123,7 +123,7 @@ cudaError_t count_call(State &s, const char *function) {
     return error;
 }
 
-/* Errors after which a context can do nothing any more. */
+/* Errors that break the context. */
 bool breaks_context(cudaError_t error) {
     switch (error) {
     case cudaErrorECCUncorrectable:
@@ -143,7 +143,7 @@ bool breaks_context(cudaError_t error) {
     }
 }
 
-/* splitmix64: any 64-bit seed is a good one. */
+/* splitmix64: works with any 64-bit seed. */
 uint64_t next_random(State &s) {
     uint64_t z = s.settings.random += 0x9e3779b97f4a7c15U;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;

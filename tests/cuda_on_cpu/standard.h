@@ -1,5 +1,5 @@
-/* The standard headers that most files here use. They take longer to read than the files themselves, so the Makefile
- * has them read once (a precompiled header, which every file gets before its own includes). No file relies on that. */
+/* The standard headers that most files here use. They take longer to compile than the files themselves, so the Makefile
+ * precompiles them (every file includes the precompiled header before its own includes). No file relies on that. */
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

@@ -1,5 +1,5 @@
-/* What the files of the fake runtime share: the state behind the CUDA calls. All of it is guarded by State::lock, but
- * for an item's work, which the engine's thread runs without the lock. */
+/* The state of the CUDA calls, shared by the files of the fake runtime. All of it is guarded by State::lock, except for
+ * an item's work, which the engine's thread runs without the lock. */
 #ifndef CUDA_ON_CPU_STATE_H
 #define CUDA_ON_CPU_STATE_H
 
@@ -22,13 +22,13 @@ namespace cuda_on_cpu {
 
 enum class Kind { work, kernel, host_function };
 
-/* What a stream does next, once all that it follows is done. A graph is made of the same. */
+/* A stream's next work, once all items that it follows are done. A graph consists of tasks, too. */
 struct Task {
     const char *label = "";
     int device = 0;
     Kind kind = Kind::work;
-    Work work;                   /* empty: nothing but a place in the order */
-    const void *owner = nullptr; /* is_recorded */
+    Work work;                   /* empty: only a position in the order */
+    const void *owner = nullptr; /* for is_recorded */
 };
 
 struct Item;
@@ -36,7 +36,7 @@ using ItemRef = std::shared_ptr<Item>;
 
 struct Item {
     Task task;
-    cudaError_t fails = cudaSuccess; /* what happens instead of the work */
+    cudaError_t fails = cudaSuccess; /* the error, instead of the work */
     unsigned follows = 0;            /* items that must be done before */
     std::vector<ItemRef> followers;
     unsigned waiters = 0; /* host threads */
@@ -59,16 +59,16 @@ struct Capture {
     std::set<cudaStream_t> members;
 };
 
-/* How this GPU rounds where CUDA leaves that open (include/cuda_on_cpu.h). */
+/* How this GPU rounds where CUDA does not specify it (include/cuda_on_cpu.h). */
 struct Rounding {
     int slices = 1;
     bool place = false, cut = false, ulps = false, flush = false;
 };
 
 struct Settings {
-    Rounding rounding;        /* no lock is needed: it changes while nothing runs */
+    Rounding rounding;        /* needs no lock: it changes only while nothing runs */
     int machine_devices = 0;  /* of the machine */
-    std::vector<int> visible; /* machine numbers of the devices that this process sees */
+    std::vector<int> visible; /* numbers in the machine of the devices that this process sees */
     size_t memory_nbytes = 0; /* of each */
     int driver = 0;           /* version as CUDA writes it; 0: none */
     bool shuffle = false;     /* else eager */
@@ -87,7 +87,7 @@ struct Device {
     std::set<int> peers;
     cudaStream_t legacy = nullptr;
     std::vector<ItemRef> orphans; /* last items of streams that were destroyed */
-    std::vector<ItemRef> frees;   /* of cudaFreeAsync, perhaps not done yet */
+    std::vector<ItemRef> frees;   /* of cudaFreeAsync, possibly not done yet */
     size_t direct_nbytes = 0;     /* of cudaMalloc */
 };
 
@@ -96,10 +96,10 @@ struct State {
     Settings settings;
     std::vector<Device> devices;
     std::unique_ptr<Arena> arena;
-    std::map<uintptr_t, size_t> pinned; /* page-locked host memory: start, bytes */
-    std::set<void *> pinned_own;        /* those that cudaMallocHost gave out */
+    std::map<uintptr_t, size_t> pinned; /* pinned host memory: start, bytes */
+    std::set<void *> pinned_own;        /* those that cudaMallocHost allocated */
     std::map<uintptr_t, cudaMemPool_t> pool_of;
-    std::set<const void *> freeing; /* cudaFreeAsync was called, and the stream has not come to it */
+    std::set<const void *> freeing; /* cudaFreeAsync was called, and the stream has not reached it */
 
     std::set<cudaStream_t> streams;
     std::set<cudaEvent_t> events;
@@ -107,16 +107,16 @@ struct State {
     std::set<cudaMemPool_t> dying; /* destroyed, with memory that is not freed yet */
     std::set<cudaGraph_t> graphs;
     std::set<cudaGraphExec_t> execs;
-    std::vector<CaptureRef> captures; /* going on */
+    std::vector<CaptureRef> captures; /* in progress */
 
     /* the engine */
     std::deque<ItemRef> ready;
     std::thread thread;
-    std::condition_variable wake;    /* of the engine: something may be to do */
-    std::condition_variable changed; /* of host threads: an item is done, or the engine stopped */
+    std::condition_variable wake;    /* for the engine: there may be work */
+    std::condition_variable changed; /* for host threads: an item is done, or the engine stopped */
     unsigned waits = 0;              /* host threads that wait for items that are not done */
-    unsigned allowance = 0;          /* shuffle: items that may run without anybody waiting */
-    unsigned idle_turns = 0;         /* items in a row that said "later" */
+    unsigned allowance = 0;          /* shuffle: items that may run although no thread waits */
+    unsigned idle_turns = 0;         /* consecutive items that returned "later" */
     bool running = false, stop = false;
 
     /* counts */
@@ -127,9 +127,9 @@ struct State {
 
 using Guard = std::unique_lock<std::mutex>;
 
-/* The state, made at the first call. */
+/* The state, created at the first call. */
 State &state();
-/* In the child of a process that has used CUDA: nothing works there. */
+/* In the child of a process that has used CUDA: no call works there. */
 bool forked_too_late();
 
 /* settings.cpp; with the lock held */
@@ -148,8 +148,8 @@ void wait_for_device(State &s, Guard &guard, int device);
 void close_if_idle(State &s, Guard &guard);
 void stop_engine(State &s);
 
-/* streams.cpp; with the lock held. The handle's own stream (that of the current device if NULL), or nullptr if there
- * is none */
+/* streams.cpp; with the lock held. The handle's stream (the current device's legacy stream if NULL), or nullptr if
+ * there is none */
 cudaStream_t find_stream(State &s, cudaStream_t handle);
 cudaError_t append(State &s, cudaStream_t stream, Task task, ItemRef *out);
 
@@ -164,14 +164,14 @@ void leave_capture(State &s, Capture &capture);
 /* memory.cpp, pools.cpp; with the lock held */
 bool is_pinned(State &s, const void *address, size_t nbytes);
 bool touches_pinned(State &s, const void *address);
-/* Whether it may be freed; *nbytes as asked for. */
+/* Whether it may be freed; sets *nbytes to the requested size. */
 bool begins_allocation(State &s, const void *memory, int *device, size_t *nbytes);
 void release_device_memory(State &s, void *memory);
 void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes);
 
 } // namespace cuda_on_cpu
 
-/* --- what the handles point to ------------------------------------------------------------------------------------ */
+/* --- the types behind the handles --------------------------------------------------------------------------------- */
 
 struct CUstream_st {
     int device;
@@ -205,7 +205,7 @@ struct CUgraphExec_st {
 struct CUmemPoolHandle_st {
     int device;
     size_t used_nbytes, reserved_nbytes, release_threshold;
-    std::vector<cuda_on_cpu::ItemRef> frees; /* of cudaFreeAsync, perhaps not done yet */
+    std::vector<cuda_on_cpu::ItemRef> frees; /* of cudaFreeAsync, possibly not done yet */
 };
 
 #endif

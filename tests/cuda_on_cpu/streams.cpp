@@ -1,10 +1,10 @@
 /* Streams and events.
  *
- * A stream is the last item put on it; what comes next follows that. All streams are made with cudaStreamNonBlocking,
- * so that the legacy stream (NULL; each device has one) is no more than one more of them. Recording an event puts an
- * empty item on the stream, which the event then points to; waiting for the event makes the stream's next item follow
- * the one it points to at that moment, so later records do not matter, and an event that was never recorded is no
- * wait.
+ * A stream is the last item enqueued on it; the next item follows that one. All streams are created with
+ * cudaStreamNonBlocking, so the legacy stream (NULL; each device has one) is a stream like the others. Recording an
+ * event puts an empty item on the stream, which the event then points to; waiting for the event makes the stream's next
+ * item follow the one that the event points to at that moment, so later records do not matter, and an event that was
+ * never recorded causes no wait.
  *
  * As in CUDA, an event is recorded only on streams of its own device (cudaErrorInvalidResourceHandle), and a stream
  * of any device may wait for it. */
@@ -24,7 +24,7 @@ static bool is_legacy(const State &s, cudaStream_t stream) {
     return s.devices[static_cast<size_t>(stream->device)].legacy == stream;
 }
 
-/* The stream's next item, after `also` too. */
+/* Appends an item to the stream, which also follows `also`. */
 static cudaError_t append_after(State &s, cudaStream_t stream, Task task, const ItemRef &also, ItemRef *out) {
     cudaError_t broken = s.devices[static_cast<size_t>(stream->device)].broken;
     if (broken != cudaSuccess) return broken;
@@ -58,7 +58,7 @@ bool is_capturing(cudaStream_t stream) {
 
 static cudaError_t broken_on(const State &s, int device) { return s.devices[static_cast<size_t>(device)].broken; }
 
-/* What waiting or asking for the stream would wait for. */
+/* The item that a wait or a query of the stream refers to. */
 static cudaError_t goal_of(State &s, cudaStream_t stream, ItemRef *goal) {
     if (stream->capture) return invalidate(stream, cudaErrorStreamCaptureUnsupported);
     cudaError_t error = refuse_while_capturing(s);
@@ -74,7 +74,7 @@ using namespace cuda_on_cpu;
 extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned int flags, int priority) {
-    (void)priority; /* any order is allowed to begin with */
+    (void)priority; /* every order is allowed anyway */
     cudaError_t error = enter("cudaStreamCreateWithPriority");
     if (error != cudaSuccess) return error;
     if (!pStream || flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue);
@@ -89,7 +89,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
     return error == cudaSuccess ? cudaStreamCreateWithPriority(pStream, flags, 0) : error;
 }
 
-/* What was enqueued still runs. */
+/* Enqueued work still runs. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     cudaError_t error = enter("cudaStreamDestroy");
     if (forked_too_late()) return error;
@@ -223,7 +223,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 
-/* May the host ask for this event, or wait for it? */
+/* Whether the host may query or wait for this event. */
 static cudaError_t event_error(State &s, cudaEvent_t event) {
     if (!s.events.count(event)) return cudaErrorInvalidResourceHandle;
     if (event->capture) {

@@ -1,21 +1,21 @@
 /* A grid of CUDA threads on one CPU thread.
  *
- *   idea      Blocks run one after the other. A block's threads run on fibres (threads_fibre.h), but a fibre is only
- *             left where a thread must wait, in a barrier or a shuffle. Whoever leaves a fibre goes on with the first
- *             thread, in the order asked for, that can run: with one that was waiting, on its fibre, or with a new one,
- *             on a spare fibre. A fibre whose thread has left the kernel takes the next one the same way. So a kernel
+ *   idea      Blocks run one after the other. A block's threads run on fibres (threads_fibre.h), and a fibre is
+ *             switched only where a thread must wait, in a barrier or a shuffle. The switch continues with the first
+ *             thread, in the requested order, that can run: one that was waiting, on its fibre, or a new one, on a
+ *             spare fibre. A fibre whose thread has left the kernel takes the next thread in the same way. So a kernel
  *             without barriers is a loop on one fibre, and one with barriers needs a fibre for each thread of the
  *             block.
- *   order     First in the order means: the thread of the highest rank runs as far ahead of all others as barriers let
- *             it. That is the worst a GPU could do to a kernel that lacks a barrier: with ascending order thread 0
- *             reads what thread 1 has not yet written, with descending order the last thread reads what the first has
- *             not. A random order is drawn anew for each block.
- *   warps     32 threads that follow one another. A lane that shuffles leaves its value and waits; the last of those
- *             that the mask names hands every lane the value it asked for. Lanes that have left the kernel, or never
- *             were, count as absent.
+ *   order     The first thread in the order runs as far ahead of all others as barriers allow. That is the worst that a
+ *             GPU could do to a kernel that lacks a barrier: in ascending order thread 0 reads a value that thread 1
+ *             has not yet written, in descending order the last thread reads one that the first has not. A random order
+ *             is drawn for each block.
+ *   warps     32 consecutive threads. A lane that shuffles stores its value and waits; the last lane of the mask gives
+ *             every lane the value that it requested. Lanes that have left the kernel, or do not exist, count as
+ *             absent.
  *   cost      about 8 ns for a thread, 40 ns for each of its waits (4 times as much with the address sanitizer)
- *   fails     when nobody can run although threads are left, or threads are at different barriers, the grid ends there:
- *             run_grid says who waits where for whom. The fibres of that block are cleared. */
+ *   fails     when no thread can run although threads are left, or threads are at different barriers, the grid ends
+ *             there: run_grid reports which threads wait where for which. The fibres of that block are cleared. */
 #include "tests/cuda_on_cpu/threads.h"
 
 #include <algorithm>
@@ -27,7 +27,8 @@
 
 #include "tests/cuda_on_cpu/threads_fibre.h"
 
-/* What a kernel sees as threadIdx and so on: constants to it (cuda_runtime.h), as each thread has its own. */
+/* threadIdx and so on, as a kernel sees them: constants for the kernel (cuda_runtime.h), since each thread has its
+ * own. */
 uint3 cuda_on_cpu_now_thread __asm__("cuda_on_cpu_thread_index");
 uint3 cuda_on_cpu_now_block __asm__("cuda_on_cpu_block_index");
 dim3 cuda_on_cpu_now_block_dim __asm__("cuda_on_cpu_block_dim");
@@ -49,7 +50,7 @@ struct Thread {
     Exchange kind;
     unsigned mask, argument;
     int width;
-    uint64_t value; /* what it gives, and then what it gets */
+    uint64_t value; /* the value that it gives, and then the one that it gets */
 };
 
 struct Warp {
@@ -60,10 +61,10 @@ struct Block {
     const std::function<void()> *body;
     unsigned count; /* threads */
     unsigned there; /* that have not left */
-    unsigned now;   /* which one runs */
+    unsigned now;   /* the running one */
     unsigned at_barrier, first_at_barrier;
     uint64_t runnable[MAX_THREADS / 64]; /* bit r: the thread of rank r can run */
-    unsigned lowest;                     /* no word below has a bit */
+    unsigned lowest;                     /* no word before it has a bit set */
     unsigned thread_of_rank[MAX_THREADS], rank_of_thread[MAX_THREADS];
     State state[MAX_THREADS];
     Thread threads[MAX_THREADS];
@@ -84,7 +85,7 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-/* --- who runs ----------------------------------------------------------------------------------------------------- */
+/* --- scheduling --------------------------------------------------------------------------------------------------- */
 
 void make_runnable(unsigned thread) {
     unsigned rank = block.rank_of_thread[thread];
@@ -106,7 +107,7 @@ uint3 index_of(unsigned thread) {
     return uint3{thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
 }
 
-/* From here on the calling fibre is this thread. */
+/* The calling fibre becomes this thread. */
 void become(unsigned thread) {
     unsigned rank = block.rank_of_thread[thread];
     block.runnable[rank / 64] &= ~(uint64_t{1} << rank % 64);
@@ -126,7 +127,7 @@ void leave(unsigned thread) {
     if (warp.waiting) complete_exchanges(thread / LANES);
 }
 
-/* What a fibre does: one thread after the other. Between threads it may lie idle, for as long as it takes. */
+/* The body of a fibre: runs one thread after another. Between threads it may be idle for any time. */
 void run_threads() {
     for (;;) {
         unsigned next = first_runnable();
@@ -154,8 +155,8 @@ void wait_for_turn() {
     become(self);
 }
 
-/* Ends the grid from within a thread, which has set block.failure. Nothing may lie on its stack that needs an end of
- * its own. */
+/* Ends the grid from within a thread, which has set block.failure. Its stack must not contain objects with
+ * destructors. */
 void give_up() { fibre_switch(fibre_outside()); }
 
 /* --- for messages ------------------------------------------------------------------------------------------------- */
@@ -173,7 +174,7 @@ const char *name_of(Exchange kind) {
     return names[static_cast<int>(kind)];
 }
 
-/* What a thread does while others wait for it. */
+/* What a thread is doing while others wait for it. */
 std::string doing(unsigned thread) {
     const Thread &t = block.threads[thread];
     switch (block.state[thread]) {
@@ -240,7 +241,7 @@ void block_barrier(const Site &site) {
 
 namespace {
 
-/* The lane whose value `lane` gets: itself if the one it asks for lies outside its part of the warp. */
+/* The lane whose value `lane` gets: itself if the requested one is outside its part of the warp. */
 unsigned source_of(const Thread &thread, unsigned lane) {
     unsigned width = static_cast<unsigned>(thread.width), first = lane & ~(width - 1), last = first + width - 1;
     switch (thread.kind) {
@@ -252,7 +253,8 @@ unsigned source_of(const Thread &thread, unsigned lane) {
     }
 }
 
-/* Whether all lanes that `thread` waits for wait as it does; if so they have their values and can run. */
+/* Whether all lanes that `thread` waits for are waiting for the same exchange; if so they get their values and can
+ * run. */
 bool complete_exchange(unsigned thread) {
     Warp &warp = block.warps[thread / LANES];
     Thread *lanes = block.threads + thread / LANES * LANES;
@@ -275,7 +277,7 @@ bool complete_exchange(unsigned thread) {
     return true;
 }
 
-/* A lane has left: others may have waited for it alone. */
+/* A lane has left: others may have waited only for it. */
 void complete_exchanges(unsigned warp) {
     for (unsigned waiting = block.warps[warp].waiting; waiting; waiting &= waiting - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(waiting));
@@ -312,7 +314,7 @@ uint64_t warp_exchange(Exchange kind, unsigned mask, uint64_t value, unsigned ar
 
 namespace {
 
-/* Random numbers, well mixed, one after the other (splitmix64). */
+/* A sequence of well-mixed random numbers (splitmix64). */
 uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;

@@ -1,16 +1,16 @@
 /* Fibres: stacks and the switch between them.
  *
- *   stack     256 KiB of address space with a page below that nobody may touch, so that an overflow is a crash and not
- *             a corruption. Only pages that were used are backed by memory. Stacks are kept for ever: a block of 1024
- *             threads needs as many again soon.
- *   colour    the tops of stacks are shifted by a few cache lines each, or the same lines of all stacks would compete
- *             for one set of the cache
- *   switch    on x86-64 a dozen instructions: the callee-saved registers go onto the stack, the stack pointers are
- *             exchanged. Rounding modes and signal masks stay: kernels change neither. Elsewhere swapcontext, with two
- *             system calls.
+ *   stack     256 KiB of address space with an inaccessible page below, so that an overflow is a crash and not a
+ *             corruption. Only pages that were used are backed by memory. Stacks are never freed: the next block of
+ *             1024 threads needs as many.
+ *   colour    the tops of stacks are shifted by a few cache lines each, since otherwise the same lines of all stacks
+ *             would compete for one cache set
+ *   switch    on x86-64 a dozen instructions: the callee-saved registers are pushed onto the stack, and the stack
+ *             pointers are exchanged. Rounding modes and signal masks are not switched: kernels change neither.
+ *             Elsewhere swapcontext, with two system calls.
  *   checkers  the address sanitizer is told which stack is in use, and the thread sanitizer which fibre runs; a switch
- *             orders memory for the latter, so that fibres are no races of their own
- *   fails     abort, when no more address space can be had */
+ *             orders memory for the latter, so that fibres do not race with each other
+ *   fails     aborts, if there is no more address space */
 #include "tests/cuda_on_cpu/threads_fibre.h"
 
 #include <cstdint>
@@ -55,10 +55,10 @@ struct Fibre {
     ucontext_t context;
 #endif
     void *stack_pointer; /* while it does not run */
-    char *stack;         /* null: the thread's own, whose place is learnt when somebody comes from there */
+    char *stack;         /* null: the thread's own stack, whose address is known once a fibre has switched from it */
     size_t stack_nbytes;
     void *fake_stack; /* the address sanitizer's */
-    void *tsan;       /* the thread sanitizer's name for it */
+    void *tsan;       /* the thread sanitizer's handle */
     void (*loop)();
     unsigned number;
 };
@@ -71,11 +71,11 @@ constexpr size_t COLOUR_NBYTES = 128;
 
 Fibre outside;
 Fibre *running = &outside;
-Fibre *before; /* which was left at the last switch */
+Fibre *before; /* the fibre left at the last switch */
 /* Never destroyed: the engine may still run when the process ends. */
 std::vector<Fibre *> &idle = *new std::vector<Fibre *>, &all = *new std::vector<Fibre *>;
 
-/* The first thing after a switch, on the new stack. */
+/* Runs first after a switch, on the new stack. */
 void arrived() {
 #ifdef FIBRES_WITH_ASAN
     const void *stack = nullptr;
@@ -135,8 +135,8 @@ cuda_on_cpu_switch:
 
 void exchange_stacks(Fibre *from, Fibre *to) { cuda_on_cpu_switch(&from->stack_pointer, to->stack_pointer); }
 
-/* As if it had been left just before enter(): six registers, all 0, and where to return. Above that lies a return
- * address of 0, where whoever walks the stack stops; the stack is then aligned as at a call. */
+/* As if it had been left just before enter(): six registers, all 0, and the return address. Above that is a return
+ * address of 0, where a stack walk stops; the stack is then aligned as at a call. */
 void prepare(Fibre *fibre) {
     auto top = reinterpret_cast<uintptr_t>(fibre->stack + fibre->stack_nbytes);
     top -= fibre->number % COLOURS * COLOUR_NBYTES;
@@ -184,7 +184,7 @@ Fibre *fibre_take(void (*loop)()) {
     } else {
         fibre = idle.back();
         idle.pop_back();
-        if (fibre->loop == loop) return fibre; /* it waits there */
+        if (fibre->loop == loop) return fibre; /* its thread waits there */
     }
     fibre->loop = loop;
 #ifdef FIBRES_WITH_TSAN

@@ -6,22 +6,24 @@ namespace cuda_on_cpu {
 
 struct Fibre;
 
-/* The fibre of the calling thread's own stack, from which the others are entered. One thread at a time uses fibres. */
+/* The fibre of the calling thread's own stack, from which the others are entered. Only one thread at a time may use
+ * fibres. */
 Fibre *fibre_outside();
 
-/* A fibre that is about to run `loop`, which must not return: new, or one that was given back. Aborts where there is no
- * memory. */
+/* A fibre that is about to run `loop`, which must not return: a new one, or one that was given back. Aborts if there is
+ * no memory. */
 Fibre *fibre_take(void (*loop)());
 
-/* For later fibre_take calls. `stopped_inside` says that it will not go on from where it is: its stack is cleared. */
+/* Returns a fibre for later fibre_take calls. `stopped_inside` means that it will not continue from where it is: its
+ * stack is cleared. */
 void fibre_give(Fibre *fibre, bool stopped_inside);
 
-/* Leaves the running fibre and goes on with another, until somebody comes back. */
+/* Leaves the running fibre and continues with another, until one switches back. */
 void fibre_switch(Fibre *to);
 Fibre *fibre_running();
 
-/* If one of them is running, which it cannot be in the caller's thread: starts anew with none, as in a forked child.
- * False: none is. */
+/* For a child that was forked while a fibre ran: forgets all fibres, as if none had run. False, and nothing changes, if no
+ * fibre was running. */
 bool fibre_forget_all();
 
 } // namespace cuda_on_cpu

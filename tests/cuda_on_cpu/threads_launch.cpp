@@ -1,11 +1,12 @@
-/* Launching kernels: what CUDA checks when a kernel is launched, and what happens when the stream comes to it.
+/* Launching kernels: CUDA's checks when a kernel is launched, and the execution when the stream reaches it.
  *
  *   launch    grid and block are checked as CUDA does for every GPU since compute capability 3.0; the failure is
- *             returned at once. The arguments are in the closure by value, so that the caller may change its variables,
+ *             returned at once. The closure holds the arguments by value, so that the caller may change its variables,
  *             and a graph repeats them.
- *   run       pointers among the arguments are looked up first: one that no GPU could follow breaks the device, as a
- *             kernel that follows it would. (Pointers inside of structures are not seen.) Then run_grid (threads.cpp).
- *   fails     a kernel that cannot end, or was given such a pointer, says why on stderr and breaks its device:
+ *   run       pointers among the arguments are checked first: one that a GPU could not dereference breaks the device,
+ *             as a kernel that dereferences it would. (Pointers inside of structures are not checked.) Then run_grid
+ *             (threads.cpp).
+ *   fails     a kernel that cannot end, or has such an argument, reports why on stderr and breaks its device:
  *             cudaErrorLaunchFailure, cudaErrorIllegalAddress */
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,7 @@ constexpr unsigned MAX_BLOCK_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_YZ = 655
 constexpr size_t MAX_SHARED_NBYTES = 48 << 10;
 constexpr size_t REMEMBERED = 4096;
 
-std::mutex guard; /* of all below */
+std::mutex guard; /* guards all below */
 bool order_is_known;
 ThreadOrder current_order;
 unsigned long kernels_run;
@@ -63,11 +64,11 @@ cudaError_t check(const cudaLaunchConfig_t &config) {
                            uint64_t{block.x} * block.y * block.z > MAX_BLOCK_THREADS;
     if (empty || grid_too_large || block_too_large) return cudaErrorInvalidConfiguration;
     if (config.dynamicSmemBytes > MAX_SHARED_NBYTES) return cudaErrorInvalidValue;
-    if (config.dynamicSmemBytes > 0 || config.numAttrs > 0) return cudaErrorNotSupported; /* here, not in CUDA */
+    if (config.dynamicSmemBytes > 0 || config.numAttrs > 0) return cudaErrorNotSupported; /* only here, not in CUDA */
     return cudaSuccess;
 }
 
-/* Just behind an array is where a pointer to no elements may point. */
+/* A pointer to no elements may point just past the end of an array. */
 bool is_reachable(const void *pointer) {
     const char *p = static_cast<const char *>(pointer);
     return in_device_memory(p, 1, nullptr) || in_pinned_memory(p, 1) || in_device_memory(p - 1, 1, nullptr) ||

@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 
-/* Which thread this is, counted by its first read of this dataset. */
+/* This thread's number, assigned at its first read of this dataset. */
 static int this_thread(numbers *n) {
     static _Thread_local int of, number;
     if (of != n->id) number = atomic_fetch_add(&n->threads, 1) + 1;
@@ -59,7 +59,7 @@ static ls_status cursor_open(ls_cursor **out, const ls_dataset *dataset) {
     (void)dataset;
     struct numbers_cursor *cursor = calloc(1, sizeof *cursor);
     *out = &cursor->base;
-    return cursor ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a cursor");
+    return cursor ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a cursor");
 }
 
 static ls_status cursor_next(ls_cursor *base, bool *end, float *input, int64_t *label, float *target) {

@@ -13,16 +13,16 @@
 
 typedef struct numbers {
     struct ls_dataset base;
-    int id;               /* no other has had it */
-    int64_t stream_count; /* samples of a stream, which tells nobody */
+    int id;               /* unique */
+    int64_t stream_count; /* samples of a stream, which does not report it */
     /* may be changed at any time */
-    _Atomic int64_t bad_from;  /* this sample and those behind it cannot be read; NUMBERS_NONE */
-    _Atomic bool speechless;   /* ... and no line says so */
-    _Atomic int64_t stuck;     /* reading this sample lasts until it is another one; NUMBERS_NONE */
-    _Atomic unsigned delay_us; /* reading a sample takes up to that long, by chance */
-    /* what has been read */
+    _Atomic int64_t bad_from;  /* this sample and all after it cannot be read; NUMBERS_NONE */
+    _Atomic bool speechless;   /* ... without an error message */
+    _Atomic int64_t stuck;     /* reading this sample blocks until this changes; NUMBERS_NONE */
+    _Atomic unsigned delay_us; /* reading a sample takes a random time up to this */
+    /* counters */
     _Atomic int64_t reads;                        /* samples */
-    _Atomic int threads;                          /* that ever read */
+    _Atomic int threads;                          /* that have read */
     _Atomic int reader_of[NUMBERS_MAX_COUNT];     /* the last thread that read sample i, counted from 1 */
     _Atomic int times_read_of[NUMBERS_MAX_COUNT]; /* a stream: as a sample of its own share */
 } numbers;
@@ -30,7 +30,7 @@ typedef struct numbers {
 void numbers_init(numbers *n, size_t count);        /* with indices */
 void numbers_init_stream(numbers *n, size_t count); /* a stream */
 
-/* Whether that is sample i. */
+/* Whether the input and label are those of sample i. */
 bool numbers_is(int64_t i, const float *input, int64_t label);
 
 #endif

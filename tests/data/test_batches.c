@@ -15,7 +15,7 @@ static ls_batches *create(const ls_batches_options *options, int rank) {
     return batches;
 }
 
-/* Strided: the batches, one after the other, are the rank's DistributedSampler list. */
+/* Strided: the batches, concatenated, are the rank's DistributedSampler list. */
 static void expect_strided(const ls_batches_options *options, int64_t epoch) {
     int64_t local = options->global_batch / options->world_size;
     for (int rank = 0; rank < options->world_size; rank++) {
@@ -49,7 +49,7 @@ static void expect_strided(const ls_batches_options *options, int64_t epoch) {
     }
 }
 
-/* Contiguous: the ranks' pieces, side by side, are the batches of the one global order, cut as torch.chunk does. */
+/* Contiguous: the ranks' pieces, concatenated, are the batches of the one global order, cut as torch.chunk does. */
 static void expect_contiguous(const ls_batches_options *options, int64_t epoch) {
     int64_t order[MAX_COUNT];
     for (int64_t i = 0; i < options->dataset_count; i++) order[i] = i;
@@ -99,7 +99,7 @@ TEST(each_way_of_sharing_in_every_case) {
     }
 }
 
-/* Samples r, r + W, ... of the order, none twice, cut into batches; the step's count is what all ranks have of it. */
+/* Samples r, r + W, ... of the order, none twice, cut into batches; the step's count is the total of all ranks. */
 static void expect_uneven(const ls_batches_options *options, const int64_t *order) {
     int64_t n = options->dataset_count, world_size = options->world_size, local = options->global_batch / world_size;
     int64_t seen = 0;
@@ -144,7 +144,7 @@ TEST(uneven_shards_repeat_nothing) {
                                               .uneven = true,
                                               .seed = 3};
                 expect_uneven(&options, order);
-                options.drop_last = true; /* cuts to equal lengths anyway */
+                options.drop_last = true; /* gives equal lengths anyway */
                 expect_strided(&options, 1);
                 options.shard = LS_SHARD_CONTIGUOUS;
                 expect_contiguous(&options, 1);
@@ -226,12 +226,12 @@ TEST_IN(scratch, options_out_of_range) {
         {{.dataset_count = 10, .global_batch = 10, .world_size = 4}, "multiple of 4", "contiguous"},
         {{.dataset_count = 10, .global_batch = 0, .world_size = 1}, "at least 1, got 0", NULL},
         {{.dataset_count = 10, .global_batch = -8, .world_size = 1}, "at least 1, got -8", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2}, "invalid rank 2 of 2", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = -1}, "invalid rank -1 of 2", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 0}, "invalid rank 0 of 0", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2}, "rank 2 is not among 2 ranks", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = -1}, "rank -1 is not among 2 ranks", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 0}, "rank 0 is not among 0 ranks", NULL},
         {{.dataset_count = -1, .global_batch = 8, .world_size = 1}, "dataset length -1", NULL},
         {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2, .shard = LS_SHARD_CONTIGUOUS},
-         "invalid rank 2 of 2",
+         "rank 2 is not among 2 ranks",
          NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

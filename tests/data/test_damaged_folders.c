@@ -1,4 +1,5 @@
-/* 500 damaged files of each kind, drawn from a seed: each is refused in one line, or read as a whole set; none crashes. */
+/* 500 damaged files of each kind, drawn from a seed: each is refused in one line, or read as a whole set; none causes a
+ * crash. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 enum { DAMAGES = 500 };
 
-/* A file of a good folder; `header`: bytes of it in which damage is drawn more often. */
+/* A file of a valid folder; `header`: the bytes in which damage is drawn more often. */
 struct kind {
     const char *file;
     void (*write_folder)(void);
@@ -36,7 +37,7 @@ static void write_arrays(void) {
     folders_write_npy("targets.npy", "<i8", "(2,)", labels, 16);
 }
 
-/* The file gzipped, in place of itself. */
+/* Replaces the file by its gzipped form. */
 static void pack(const char *name) {
     size_t nbytes;
     char packed[64];
@@ -72,7 +73,7 @@ typedef enum damage { CUT, LONGER, FLIPPED, OVERWRITTEN, DAMAGE_COUNT } damage;
 
 static size_t below(ls_generator *generator, size_t limit) { return ls_random32(generator) % limit; }
 
-/* Damages the bytes, for which there is room for 64 more; how many are left. */
+/* Damages the bytes (the buffer has room for 64 more); returns how many are left. */
 static size_t spoil(uint8_t *bytes, size_t nbytes, size_t header, damage kind, ls_generator *generator) {
     size_t limit = below(generator, 2) ? header : nbytes, at = below(generator, limit), count = 1 + below(generator, 8);
     if (kind == CUT) return below(generator, 2) ? at : nbytes - 1 - at % 64;
@@ -87,7 +88,7 @@ static size_t spoil(uint8_t *bytes, size_t nbytes, size_t header, damage kind, l
     return nbytes;
 }
 
-/* Reads every sample, so that a sanitizer sees what is there. */
+/* Reads every sample, so that a sanitizer checks the contents. */
 static void read_all(const ls_dataset *dataset) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset);
     float *input = malloc(ls_sample_input_count(spec) * sizeof *input);
@@ -112,7 +113,7 @@ static bool is_refused(const struct kind *kind, damage what) {
         return true;
     }
     if (what == CUT) fail_msg("%s is cut, and taken", kind->file);
-    if (what == LONGER && !strstr(kind->file, ".gz")) /* what follows a gzip stream is ignored, as gzip does */
+    if (what == LONGER && !strstr(kind->file, ".gz")) /* bytes after a gzip stream are ignored, as gzip does */
         fail_msg("%s is longer, and taken", kind->file);
     read_all(dataset);
     ls_dataset_close(dataset);

@@ -1,4 +1,4 @@
-/* Data sets in MNIST's format: what is read, and what is refused. */
+/* Data sets in MNIST's format: which are read, and which are refused. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #define HEIGHT 2
 #define WIDTH 2
 
-/* Three images of 2 x 2 pixels, and their labels. Tests spoil copies of them. */
+/* Three images of 2 x 2 pixels, and their labels. Tests damage copies of them. */
 static const uint8_t good_images[] = {0, 0,     8, 3,   0,  0,  0,  SAMPLES, 0,  0,  0,  HEIGHT, 0,  0,
                                       0, WIDTH, 0, 255, 10, 20, 30, 40,      50, 60, 70, 80,     90, 100};
 static const uint8_t good_labels[] = {0, 0, 8, 1, 0, 0, 0, SAMPLES, 9, 0, 4};
@@ -58,7 +58,7 @@ static void expect_good_dataset(void) {
     assert_int_equal(labels[0], 4);
     assert_int_equal(labels[1], 9);
     assert_int_equal(labels[2], 4);
-    assert_true(inputs[12] == -7 && labels[3] == -7); /* nothing behind the ends is touched */
+    assert_true(inputs[12] == -7 && labels[3] == -7); /* nothing beyond the ends is written */
     ls_dataset_read(dataset, order, 3, inputs, NULL, NULL);
     ls_dataset_close(dataset);
 }
@@ -82,7 +82,7 @@ TEST_IN(scratch, plain_and_gzipped_files_in_both_spellings) {
     gzip("train-labels.idx1-ubyte.gz", good_labels, sizeof good_labels);
     expect_good_dataset();
     remove(scratch_path("train-labels.idx1-ubyte.gz"));
-    scratch_write("train-labels.idx1-ubyte.gz", good_labels, sizeof good_labels); /* a .gz that is none after all */
+    scratch_write("train-labels.idx1-ubyte.gz", good_labels, sizeof good_labels); /* a .gz file that is not gzipped */
     expect_good_dataset();
 }
 
@@ -107,13 +107,13 @@ TEST_IN(scratch, missing_files) {
 TEST_IN(scratch, wrong_magic_numbers) {
     write_good_files();
     scratch_write("train-images-idx3-ubyte", good_labels, sizeof good_labels);
-    expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "0x00000803 expected, 0x00000801 found");
+    expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "expected magic number 0x00000803, found 0x00000801");
     write_good_files();
     scratch_write("train-labels-idx1-ubyte", good_images, sizeof good_images);
-    expect_failure(LS_ERR_FORMAT, "train-labels-idx1-ubyte", "0x00000801 expected, 0x00000803 found");
+    expect_failure(LS_ERR_FORMAT, "train-labels-idx1-ubyte", "expected magic number 0x00000801, found 0x00000803");
 }
 
-/* Cuts the plain files after each number of bytes, and then the gzipped one, whose checksum is its last part. */
+/* Truncates the plain files after each number of bytes, and then the gzipped one, which ends with its checksum. */
 TEST_IN(scratch, truncated_files) {
     write_good_files();
     for (size_t nbytes = 0; nbytes < sizeof good_images; nbytes++) {
@@ -150,7 +150,7 @@ TEST_IN(scratch, a_spoilt_gzip_checksum) {
     free(bytes);
 }
 
-/* Of a file so large that zlib has seen its end before it was asked for the last byte. */
+/* Of a file so large that zlib reaches its end before the last byte is requested. */
 TEST_IN(scratch, a_checksum_that_is_cut) {
     size_t nbytes, other;
     char *images = scratch_read(DIGITS "/train-images-idx3-ubyte.gz", &nbytes),
@@ -194,7 +194,7 @@ TEST_IN(scratch, counts_and_labels_that_cannot_be) {
     expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "empty");
 }
 
-/* Must fail by arithmetic, without asking for that much memory. */
+/* Must fail by arithmetic, before allocating that much memory. */
 TEST_IN(scratch, sizes_that_no_file_can_hold) {
     uint8_t images[sizeof good_images];
     write_good_files();
@@ -254,7 +254,7 @@ TEST_IN(scratch, pixels_are_normalised_as_torchvision_does) {
     ls_dataset_close(dataset);
 }
 
-/* A file in place of the folder: the line says which kind it is. */
+/* A file in place of the folder: the message names its kind. */
 TEST_IN(scratch, a_file_is_no_folder) {
     ls_dataset *set;
     scratch_write("x.npy", "\x93NUMPY\x01\x02xxxxyyyy", 16);

@@ -1,4 +1,4 @@
-/* Folders of each layout: what is read, how it is normalized, and what a folder is refused for. */
+/* Folders of each layout: how they are read and normalized, and why a folder is refused. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,11 +62,11 @@ TEST_IN(scratch, cifar_10) {
     expect_refused(LS_ERR_IO, "there is no data_batch_3.bin or data_batch_3.bin.gz", NULL);
     folders_write_cifar10();
     folders_write_records("data_batch_4.bin", 6, 4, 1, 10, 3073 * 4 - 1);
-    expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or no CIFAR file", "12291 bytes");
+    expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or not a CIFAR file", "12291 bytes");
     folders_write_records("data_batch_4.bin", 10, 4, 1, 11, 0);
-    expect_refused(LS_ERR_FORMAT, "label 10 of sample 6 is out of range 0 to 9: there are 10 classes", NULL);
+    expect_refused(LS_ERR_FORMAT, "label 10 of sample 6 is out of range 0 to 9: the data has 10 classes", NULL);
     folders_write_records("data_batch_4.bin", 0, 0, 1, 10, 0);
-    expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or no CIFAR file", NULL);
+    expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or not a CIFAR file", NULL);
 }
 
 TEST_IN(scratch, cifar_100_has_a_coarse_label_in_front) {
@@ -94,7 +94,7 @@ TEST_IN(scratch, gzipped_records_and_a_bomb) {
     close_folder();
     char *packed = scratch_read(scratch_path("test.bin.gz"), &nbytes);
     scratch_write("test.bin.gz", packed, nbytes - 3);
-    expect_refused(LS_ERR_FORMAT, "test.bin.gz is truncated: it ends within its checksum", NULL);
+    expect_refused(LS_ERR_FORMAT, "test.bin.gz is truncated: the file ends within its checksum", NULL);
     free(packed);
     void *zeros = calloc(3074, 4096);
     folders_gzip("test.bin.gz", zeros, 3074 * 4096, 17); /* 214 MB out of 1 MB */
@@ -137,7 +137,7 @@ TEST_IN(scratch, the_training_data_give_each_channel_its_mean_and_deviation) {
     ls_dataset_describe_normalization(train, text, sizeof text);
     ls_dataset_describe_normalization(test, gray, sizeof gray);
     assert_string_equal(text, "auto (mean 0.5 0.249 0.1235, deviation 0.2898 0.1449 0.07244)");
-    assert_string_equal(gray, text); /* the test samples are normalized as the training samples are */
+    assert_string_equal(gray, text); /* the test samples are normalized like the training samples */
     static float inputs[3072];
     assert_int_equal(ls_dataset_read(test, (const int64_t[]){0}, 1, inputs, NULL, NULL), LS_OK);
     for (int i = 0; i < 3072; i++) {
@@ -166,7 +166,7 @@ TEST_IN(scratch, what_is_usual_depends_on_the_files) {
     assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_folder(), &normalize), LS_OK);
     assert_int_equal(normalize, LS_NORMALIZE_NONE);
     close_folder();
-    normalize = LS_NORMALIZE_AUTO; /* each feature by itself: 1 4, 2 5, 3 9 */
+    normalize = LS_NORMALIZE_AUTO; /* each feature separately: 1 4, 2 5, 3 9 */
     float input[3];
     assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_folder(), &normalize), LS_OK);
     assert_int_equal(ls_dataset_read(train, (const int64_t[]){1}, 1, input, NULL, NULL), LS_OK);
@@ -174,7 +174,7 @@ TEST_IN(scratch, what_is_usual_depends_on_the_files) {
     close_folder();
 }
 
-/* One pair of numbers for the pixels of flattened images, as for images of one channel. */
+/* One mean and one deviation for all pixels of flattened images, as for images of one channel. */
 TEST_IN(scratch, bytes_without_channels_share_their_numbers) {
     static const char *const shapes[] = {"(2, 2)", "(2, 1, 2)"};
     char text[200];
@@ -209,16 +209,16 @@ TEST_IN(scratch, test_samples_are_of_the_training_samples_kind) {
     folders_write_npy("targets.npy", "|u1", "(2,)", "\1\0", 2);
     folders_write_npy("test_inputs.npy", "<f4", "(1, 3)", floats, 12);
     folders_write_npy("test_targets.npy", "|u1", "(1,)", "\1", 1);
-    expect_refused(LS_ERR_FORMAT, "test_inputs.npy have 3 x 1 x 1 values, those of", "2 x 1 x 1");
+    expect_refused(LS_ERR_FORMAT, "test_inputs.npy have 3 x 1 x 1 values, but those of", "2 x 1 x 1");
     folders_write_npy("test_inputs.npy", "|u1", "(1, 2)", "\1\2", 2);
-    expect_refused(LS_ERR_FORMAT, "has bytes, the other floats", NULL);
+    expect_refused(LS_ERR_FORMAT, "differ in type: bytes and floats", NULL);
     folders_write_npy("test_inputs.npy", "<f4", "(1, 2)", floats, 8);
     folders_write_npy("test_targets.npy", "<f4", "(1,)", floats, 4);
-    expect_refused(LS_ERR_FORMAT, "test_targets.npy has 1 target values a sample", "0: labels");
+    expect_refused(LS_ERR_FORMAT, "test_targets.npy has 1 target values per sample", "0: labels");
     unlink(scratch_path("test_targets.npy"));
     expect_refused(LS_ERR_IO, "there is no test_targets.npy or test_targets.npy.gz", NULL);
     folders_write_records("train.bin", 0, 1, 2, 100, 0);
-    expect_refused(LS_ERR_FORMAT, "has files of two data sets", "keep one");
+    expect_refused(LS_ERR_FORMAT, "has files of two data sets", "keep the files of one");
 }
 
 struct wrong {
@@ -227,14 +227,14 @@ struct wrong {
 
 TEST_IN(scratch, what_is_no_data_gets_its_own_line) {
     static const struct wrong rows[] = {
-        {"train.pt", "but train.pt: convert it with: python3 -c", "torch.load("},
-        {"a.pth", "but a.pth: convert it with: python3 -c", "torch.load("},
-        {"table.CSV", "but table.CSV: convert it with: python3 -c", "n.loadtxt("},
-        {"x.npz", "but x.npz: convert it with: python3 -c", "z.files[:2]"},
-        {"x.parquet", "but x.parquet: convert it with: python3 -c", "pandas.read_parquet("},
-        {"x.zip", "but x.zip: unpack it with: unzip ", NULL},
-        {"x.tar.gz", "but x.tar.gz: unpack it with: tar -xf ", NULL},
-        {"cat.png", "but cat.png: convert it with: python3 -c", "PIL"},
+        {"train.pt", "but can read train.pt after conversion: convert it with: python3 -c", "torch.load("},
+        {"a.pth", "but can read a.pth after conversion: convert it with: python3 -c", "torch.load("},
+        {"table.CSV", "but can read table.CSV after conversion: convert it with: python3 -c", "n.loadtxt("},
+        {"x.npz", "but can read x.npz after conversion: convert it with: python3 -c", "z.files[:2]"},
+        {"x.parquet", "but can read x.parquet after conversion: convert it with: python3 -c", "pandas.read_parquet("},
+        {"x.zip", "but can read x.zip after conversion: unpack it with: unzip ", NULL},
+        {"x.tar.gz", "but can read x.tar.gz after conversion: unpack it with: tar -xf ", NULL},
+        {"cat.png", "but can read cat.png after conversion: convert it with: python3 -c", "PIL"},
         {"data_batch_1", "CIFAR-10's Python files; expected its binary version", NULL},
         {"notes.txt", "there is no data in ", "train-images-idx3-ubyte"},
     };
@@ -245,7 +245,7 @@ TEST_IN(scratch, what_is_no_data_gets_its_own_line) {
         unlink(scratch_path(rows[i].name));
     }
     int normalize = -1;
-    for (size_t i = 0; i + 2 < sizeof rows / sizeof *rows; i++) { /* the same files in place of the folder */
+    for (size_t i = 0; i + 2 < sizeof rows / sizeof *rows; i++) { /* the same files passed instead of the folder */
         scratch_write(rows[i].name, "x", 1);
         assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_path(rows[i].name), &normalize), LS_ERR_IO);
         scratch_expect_error("is a file; expected a folder: ", strstr(rows[i].text, "it with"));
@@ -257,17 +257,17 @@ TEST_IN(scratch, the_folder_that_was_meant) {
     int normalize = -1;
     assert_int_equal(mkdir(scratch_path("batches"), 0700), 0);
     folders_write_records("batches/train.bin", 0, 1, 2, 100, 0);
-    expect_refused(LS_ERR_IO, "has no data itself, its folder batches has: --data ", "/batches");
+    expect_refused(LS_ERR_IO, "has no data, but its folder batches does: give --data ", "/batches");
     assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_path("batches/train.bin"), &normalize), LS_ERR_IO);
-    scratch_expect_error("is a file; expected a folder: its own is --data ", "/batches");
+    scratch_expect_error("is a file; expected a folder: give --data ", "/batches");
     unlink(scratch_path("batches/train.bin"));
     scratch_write("batches/b.png", "", 0);
-    expect_refused(LS_ERR_IO, "but batches/b.png: convert it with: python3", NULL);
+    expect_refused(LS_ERR_IO, "but can read batches/b.png after conversion: convert it with: python3", NULL);
     assert_int_equal(ls_dataset_open_folder(&train, NULL, "fashion-mnist", &normalize), LS_ERR_IO);
     scratch_expect_error("fashion-mnist is not installed: apt-get install dataset-fashion-mnist", NULL);
 }
 
-/* Where the package is installed, its name leads to it; a folder of that name goes first. */
+/* If the package is installed, its name refers to it; a folder of that name takes precedence. */
 TEST_IN(scratch, fashion_mnist_by_name) {
     const char *installed = "/usr/share/datasets/fashion-mnist";
     bool is_there = access(installed, F_OK) == 0;

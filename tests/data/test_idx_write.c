@@ -10,7 +10,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
-/* Larger than the writer's buffer, in a shape none of whose lengths is another's. */
+/* Larger than the writer's buffer; all lengths of the shape differ. */
 static const size_t dims[] = {70, 60, 50};
 enum { COUNT = 70 * 60 * 50 };
 
@@ -63,7 +63,7 @@ TEST_IN(scratch, the_header_is_big_endian) {
     free(bytes);
 }
 
-/* Too few, too many, or dropped: what was there before stays. */
+/* Too few elements, too many, or a dropped writer: the previous file stays. */
 TEST_IN(scratch, a_wrong_number_of_elements_replaces_nothing) {
     fill_elements();
     ls_idx_writer *writer = open_writer();
@@ -115,8 +115,7 @@ TEST_IN(scratch, impossible_files_are_refused) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-/* A limit on the size of files stands for a full disk. It shows at the put that crosses it, the last one at the
- * latest. */
+/* A limit on file sizes stands for a full disk. The put that exceeds it fails, the last one at the latest. */
 TEST_IN(scratch, a_full_disk_shows_before_the_commit) {
     struct rlimit whole;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);

@@ -16,7 +16,7 @@ static const struct { int workers, prefetch; } pools[] = {{0, 0}, {1, 1}, {1, 3}
 
 struct fixture {
     ls_dataset *dataset;
-    ls_batches *batches, *oracle; /* the oracle's epoch is set by the test, the other's by the loader */
+    ls_batches *batches, *oracle; /* the test sets the oracle's epoch, the loader sets the other's */
     ls_loader *loader;
 };
 
@@ -37,7 +37,7 @@ static void destroy(struct fixture *f) {
     ls_dataset_close(f->dataset);
 }
 
-/* The batch must be what a direct read of that step's samples gives. */
+/* The batch must equal a direct read of that step's samples. */
 static void expect_batch(const struct fixture *f, const ls_batch *batch, int64_t epoch, int64_t step) {
     static float inputs[MAX_LOCAL * INPUT_COUNT], targets[MAX_LOCAL * TARGET_COUNT];
     static int64_t labels[MAX_LOCAL];
@@ -58,7 +58,7 @@ static void expect_batch(const struct fixture *f, const ls_batch *batch, int64_t
     if (batch->targets) assert_memory_equal(batch->targets, targets, batch->count * TARGET_COUNT * sizeof *targets);
 }
 
-/* Takes `steps` batches of the epoch (or all, if steps < 0), each checked at once and again just before it becomes
+/* Takes `steps` batches of the epoch (all, if steps < 0), each checked at once and again just before it becomes
  * invalid. */
 static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
     ls_batches_set_epoch(f->oracle, epoch);
@@ -69,7 +69,7 @@ static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
     for (int64_t step = 0; step < steps; step++) {
         assert_int_equal(ls_loader_next(f->loader, &batch), LS_OK);
         expect_batch(f, batch, epoch, step);
-        if (step % 3 == 0) usleep(200); /* lets the workers run ahead, into the slots that it may use */
+        if (step % 3 == 0) usleep(200); /* lets the workers run ahead, into the slots that they may use */
         expect_batch(f, batch, epoch, step);
     }
     for (int i = 0; whole && i < 2; i++) {
@@ -131,7 +131,7 @@ TEST(nothing_begun_and_nothing_to_load) {
     ls_loader_destroy(NULL);
 }
 
-/* The ring goes round many times while the caller asks as fast as it can. */
+/* The ring wraps many times while the caller takes batches as fast as possible. */
 TEST(many_small_batches) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 3000, .global_batch = 1, .world_size = 1, .shuffle = true};
@@ -147,7 +147,7 @@ TEST(many_small_batches) {
     }
 }
 
-/* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in
+/* Future batches are in other memory than the current one: with the promised number of buffers, each is reused in
  * turn. */
 TEST(there_is_a_buffer_for_each_batch_ahead) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {

@@ -1,4 +1,4 @@
-/* An epoch that begins at a later batch than its first, as for a run that resumes. */
+/* An epoch that begins at a later batch than its first, as in a resumed run. */
 
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"
@@ -11,14 +11,14 @@ static const struct { int workers, prefetch; } pools[] = {{0, 0}, {1, 3}, {3, 2}
 
 static numbers data;
 
-/* The samples of an epoch's batches, as its first one shows them. */
+/* The samples of an epoch's batches: the first input of each. */
 struct epoch {
     float inputs[MAX_SAMPLES];
     size_t counts[MAX_STEPS];
     int steps;
 };
 
-/* The rest of the epoch that has begun, which begins with step `first`. */
+/* Takes the rest of the epoch that has begun, which starts at step `first`. */
 static struct epoch take(ls_loader *loader, int64_t epoch, int64_t first) {
     struct epoch e = {.steps = 0};
     const ls_batch *batch;
@@ -34,7 +34,8 @@ static struct epoch take(ls_loader *loader, int64_t epoch, int64_t first) {
     }
 }
 
-/* Begins at each place, also behind the last batch, and finds what a whole epoch has from there on. */
+/* Begins at each step, and also after the last batch, and expects the same batches as in a whole epoch from there
+ * on. */
 static void expect_ends(ls_loader *loader, bool reads_from_there_on) {
     assert_int_equal(ls_loader_begin_epoch(loader, 2, 0), LS_OK);
     struct epoch all = take(loader, 2, 0);
@@ -57,10 +58,10 @@ static void expect_ends(ls_loader *loader, bool reads_from_there_on) {
     assert_int_equal(ls_loader_begin_epoch(loader, 2, INT64_MAX), LS_OK);
     assert_int_equal(take(loader, 2, 0).steps, 0);
     assert_int_equal(ls_loader_begin_epoch(loader, 2, 0), LS_OK);
-    assert_int_equal(take(loader, 2, 0).steps, all.steps); /* and nothing of it stays */
+    assert_int_equal(take(loader, 2, 0).steps, all.steps); /* and no state of it remains */
 }
 
-/* Nothing is read that comes before. */
+/* Earlier samples are not read. */
 TEST(data_with_indices) {
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         ls_batches *batches;
@@ -77,7 +78,7 @@ TEST(data_with_indices) {
     }
 }
 
-/* The workers' turns are those of an epoch from its start. */
+/* The workers take the same turns as in an epoch from its start. */
 TEST(streams) {
     for (size_t i = 0; i < 2 * sizeof pools / sizeof *pools; i++) {
         ls_loader *loader;

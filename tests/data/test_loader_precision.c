@@ -1,4 +1,5 @@
-/* The loader in half precision: the samples of the fp32 loader, each value rounded once; answers and tokens as they are. */
+/* The loader in half precision: the samples of the fp32 loader, each value rounded once; labels and tokens
+ * unchanged. */
 #include <string.h>
 
 #include "common/base/dtype.h"
@@ -32,7 +33,7 @@ static void expect_rounded(const ls_batch *half, const ls_batch *full, const ls_
         assert_true(half->targets[i] == full->targets[i]);
 }
 
-/* Both loaders over one epoch; how many samples that were. `batches` has one for each; NULL: a stream. */
+/* Compares both loaders over one epoch; returns the number of samples. `batches` has one for each; NULL: a stream. */
 static size_t compare(const ls_dataset *dataset, ls_batches **batches, ls_dtype dtype) {
     ls_loader_options options = {.workers = WORKERS, .prefetch = 1, .stream = {.local_batch = BATCH, .world_size = 1}};
     ls_loader *full, *half;
@@ -54,7 +55,7 @@ static size_t compare(const ls_dataset *dataset, ls_batches **batches, ls_dtype 
     return samples;
 }
 
-/* Widths on both sides of what is rounded together (2048 values). */
+/* Widths on both sides of the block that is rounded at once (2048 values). */
 TEST(every_value_is_rounded_once) {
     static const int widths[] = {1, 5, 500, 683, 2047, 2048, 2049};
     for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
@@ -73,7 +74,7 @@ TEST(every_value_is_rounded_once) {
     }
 }
 
-/* And they are the data set's own, each with the label of its row. */
+/* The tokens equal those of the data set, each with the label of its row. */
 TEST(tokens_stay_as_they_are) {
     enum { ROWS = 30, VOCABULARY = 11 };
     static const ls_sample_spec spec = {
@@ -102,7 +103,7 @@ TEST(tokens_stay_as_they_are) {
     ls_dataset_close(dataset);
 }
 
-/* A stream ends in the middle of what is rounded together. */
+/* A stream that ends within a block. */
 TEST(streams_too) {
     static numbers data;
     for (ls_dtype dtype = LS_FP16; dtype <= LS_BF16; dtype++) {

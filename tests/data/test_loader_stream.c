@@ -1,4 +1,4 @@
-/* The loader on a stream: which worker's batch comes when. */
+/* The loader on a stream: the order of the workers' batches. */
 #include <stdio.h>
 
 #include "common/data/loader.h"
@@ -15,7 +15,7 @@ struct expected {
 
 static numbers data;
 
-/* Each worker's samples are cut into batches; then whoever has one left gives it, in turn. */
+/* Each worker's samples are cut into batches; the workers that have batches left deliver them in turn. */
 static struct expected expect(int count, const ls_loader_options *loading) {
     const ls_stream_share *share = &loading->stream;
     struct expected e = {.batches = 0};
@@ -47,7 +47,7 @@ static void expect_batch(ls_loader *loader, int64_t epoch, int step, const int64
     }
 }
 
-/* The first `batches` of an epoch; -1: all, and the end. */
+/* Takes the first `batches` batches of an epoch; -1: all, and the end. */
 static void expect_epoch(ls_loader *loader, int64_t epoch, const struct expected *e, int batches, int world_size) {
     assert_int_equal(ls_loader_begin_epoch(loader, epoch, 0), LS_OK);
     const int64_t *samples = e->samples;
@@ -60,7 +60,7 @@ static void expect_epoch(ls_loader *loader, int64_t epoch, const struct expected
         const ls_batch *batch = (const ls_batch *)&batch;
         assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
         assert_null(batch);
-        if (again > 0) assert_true(ls_loader_wait_us(loader) == wait_us); /* nothing is looked for any more */
+        if (again > 0) assert_true(ls_loader_wait_us(loader) == wait_us); /* nothing is read any more */
         wait_us = ls_loader_wait_us(loader);
     }
 }
@@ -96,7 +96,7 @@ TEST_IN(scratch, the_recorded_order) {
                                                 .drop_last = rows[i].drop_last}};
         ls_loader *loader = create(rows[i].count, &loading);
         const ls_batch *batch = (const ls_batch *)&batch;
-        assert_int_equal(ls_loader_next(loader, &batch), LS_OK); /* nothing has begun */
+        assert_int_equal(ls_loader_next(loader, &batch), LS_OK); /* reading has not begun */
         assert_null(batch);
         for (int64_t epoch = 0; epoch < 3; epoch++) expect_epoch(loader, epoch, &rows[i].e, -1, rows[i].world_size);
         ls_loader_destroy(loader);
@@ -116,11 +116,11 @@ static void expect_order(int count, const ls_loader_options *loading) {
     expect_epoch(loader, 1, &e, e.batches / 2, world_size);
     expect_epoch(loader, 1, &e, -1, world_size);
     expect_epoch(loader, 2, &e, 0, world_size);
-    expect_epoch(loader, 0, &e, e.batches, world_size); /* and destroyed before the end is seen */
+    expect_epoch(loader, 0, &e, e.batches, world_size); /* and destroyed before the end is reached */
     ls_loader_destroy(loader);
 }
 
-/* Over all ranks each sample comes once (without drop_last), in an order that prefetch and delays do not change. */
+/* Each sample occurs once over all ranks (without drop_last), in an order that prefetch and delays do not change. */
 TEST_IN(scratch, every_sample_once_in_a_fixed_order) {
     static const int workers[] = {0, 1, 2, 3, 7}, prefetches[] = {1, 2, 5}, counts[] = {1, 2, 9, 13, 24, 31};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
@@ -183,7 +183,7 @@ TEST_IN(scratch, shares_that_cannot_be) {
         ls_loader_options loading = {.stream = rows[i]};
         assert_int_equal(ls_loader_create(&loader, &data.base, NULL, &loading), LS_ERR_INVALID);
         assert_null(loader);
-        scratch_expect_error("a loader of a stream", NULL);
+        scratch_expect_error("a stream's loader cannot have", NULL);
     }
     ls_batches *batches;
     ls_batches_options options = {.dataset_count = 4, .global_batch = 2, .world_size = 1};

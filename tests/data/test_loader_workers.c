@@ -1,4 +1,4 @@
-/* The loader's workers: their order when they are slow, their lives, and what becomes of their failures. */
+/* The loader's workers: their order when they are slow, their lifetime, and their failures. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void expect_epoch(const struct fixture *f, int64_t epoch, int64_t steps) 
     assert_null(batch);
 }
 
-/* Each worker sleeps before each of its samples, by chance; whole epochs and some that are left in the middle. */
+/* Each worker sleeps randomly before its samples; whole epochs and some that are abandoned in the middle. */
 TEST_IN(scratch, the_order_does_not_depend_on_who_is_slow) {
     static const int workers[] = {0, 1, 2, 3, 7}, prefetches[] = {1, 2, 5};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
@@ -80,7 +80,7 @@ TEST_IN(scratch, the_order_does_not_depend_on_who_is_slow) {
     }
 }
 
-/* Batch i is worker i mod K's, in each epoch anew, and the K threads are the same all the time. */
+/* Batch i is from worker i mod K, counted anew in each epoch, and the K threads stay the same. */
 TEST_IN(scratch, workers_take_turns_and_outlive_epochs) {
     enum { COUNT = 50, BATCH = 2, STEPS = 25 };
     for (int workers = 1; workers <= 4; workers++) {
@@ -96,7 +96,7 @@ TEST_IN(scratch, workers_take_turns_and_outlive_epochs) {
                 if (epoch == 0) of_first[step] = thread;
                 assert_int_equal(thread, of_first[step]);
             }
-            expect_epoch(&f, epoch, 3); /* left where another worker is next */
+            expect_epoch(&f, epoch, 3); /* abandoned when another worker is next */
         }
         assert_int_equal(data.threads, workers);
         destroy(&f);
@@ -129,11 +129,11 @@ static void expect_failure(const struct fixture *f, int workers, int64_t epoch, 
         batch = (const ls_batch *)&batch;
         assert_int_equal(ls_loader_next(f->loader, &batch), LS_ERR_FORMAT);
         assert_null(batch);
-        if (again == 0) scratch_expect_error(line, NULL); /* and no other line later: the teardown looks */
+        if (again == 0) scratch_expect_error(line, NULL); /* and no further line later: the teardown checks */
     }
 }
 
-/* All samples from one on are bad, so that later batches fail too, and often sooner. */
+/* All samples from one on are bad, so that later batches fail too, and often earlier in time. */
 TEST_IN(scratch, a_failure_shows_at_its_batch_and_only_there) {
     static const int workers[] = {0, 1, 3, 7};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
@@ -150,7 +150,7 @@ TEST_IN(scratch, a_failure_shows_at_its_batch_and_only_there) {
             data.bad_from = NUMBERS_NONE;
             expect_epoch(&f, 4, BAD_COUNT / BAD_BATCH);
             data.bad_from = 0;
-            assert_int_equal(ls_loader_begin_epoch(f.loader, 5, 0), LS_OK); /* and destroyed before anybody has asked */
+            assert_int_equal(ls_loader_begin_epoch(f.loader, 5, 0), LS_OK); /* and destroyed before a batch is taken */
             destroy(&f);
         }
     }
@@ -160,8 +160,8 @@ static void wait_until(_Atomic int64_t *value, int64_t reached) {
     while (atomic_load(value) < reached) usleep(200);
 }
 
-/* Begins that epoch once the worker has woken up, which on a busy machine may take longer than the loader's timeout
- * once more. */
+/* Begins that epoch once the worker is no longer stuck, which on a busy machine may take longer than another timeout of
+ * the loader. */
 static void begin_after_release(ls_loader *loader, int64_t epoch) {
     char line[600];
     ls_log_sink before = ls_log_capture(line, sizeof line);
@@ -171,7 +171,8 @@ static void begin_after_release(ls_loader *loader, int64_t epoch) {
     assert_int_equal(status, LS_OK);
 }
 
-/* While a worker hangs an epoch cannot begin, and then has no batches, not those of the one before. */
+/* While a worker hangs an epoch cannot begin; it then has no batches, and in particular not those of the previous
+ * one. */
 static void expect_no_epoch(ls_loader *loader, int64_t epoch, const char *text) {
     const ls_batch *batch = (const ls_batch *)&batch;
     assert_int_equal(ls_loader_begin_epoch(loader, epoch, 0), LS_ERR_TIMEOUT);
@@ -180,7 +181,7 @@ static void expect_no_epoch(ls_loader *loader, int64_t epoch, const char *text) 
     assert_null(batch);
 }
 
-/* The first sample of batch 1 hangs. Waits are a second, so that a busy machine does not make batch 0 late. */
+/* The first sample of batch 1 hangs. The timeout is a second, so that a busy machine does not make batch 0 late. */
 TEST_IN(scratch, a_worker_that_hangs_is_named) {
     const ls_batch *batch = (const ls_batch *)&batch;
     ls_loader_options loading = {.workers = 2, .prefetch = 1, .timeout_s = 1};
@@ -194,7 +195,7 @@ TEST_IN(scratch, a_worker_that_hangs_is_named) {
     assert_null(batch);
     scratch_expect_error("loader worker 1, epoch 0, batch 1: not finished within 1 s", NULL);
     assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
-    expect_no_epoch(f.loader, 1, "loader worker 1 has not finished its batch within 1 s");
+    expect_no_epoch(f.loader, 1, "loader worker 1 hangs: its batch was not finished within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     ls_batches_set_epoch(f.oracle, 2);
@@ -202,20 +203,20 @@ TEST_IN(scratch, a_worker_that_hangs_is_named) {
     destroy(&f);
 }
 
-/* Also if nobody has waited for its batch yet. */
+/* Also if no call has waited for its batch yet. */
 TEST_IN(scratch, an_epoch_cannot_begin_while_a_worker_hangs) {
     ls_loader_options loading = {.workers = 1, .prefetch = 2, .timeout_s = 1};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
     assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
     wait_until(&data.reads, 1);
-    expect_no_epoch(f.loader, 1, "loader worker 0 has not finished its batch within 1 s");
+    expect_no_epoch(f.loader, 1, "loader worker 0 hangs: its batch was not finished within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     destroy(&f);
 }
 
-/* Lets the sample that is stuck go once the thread that waits for it sleeps, as it does in begin_epoch. */
+/* Releases the stuck sample once the thread that waits for it sleeps, as in begin_epoch. */
 static void *release_when_waited_for(void *argument) {
     long thread = *(const long *)argument;
     char path[64], text[256];
@@ -233,7 +234,7 @@ static void *release_when_waited_for(void *argument) {
     return NULL;
 }
 
-/* One worker hangs at its first batch with more ordered behind it: leaving the epoch drops those. */
+/* One worker hangs at its first batch with more batches queued: abandoning the epoch drops those. */
 TEST_IN(scratch, an_epoch_left_is_dropped_not_worked_off) {
     ls_loader_options loading = {.workers = 1, .prefetch = 5};
     struct fixture f = create(40, 4, false, &loading);
@@ -245,6 +246,6 @@ TEST_IN(scratch, an_epoch_left_is_dropped_not_worked_off) {
     assert_int_equal(pthread_create(&helper, NULL, release_when_waited_for, &thread), 0);
     expect_epoch(&f, 1, 10);
     assert_int_equal(pthread_join(helper, NULL), 0);
-    assert_int_equal(data.reads, 4 + 40); /* batch 0 of the epoch that was left, and the epoch after it */
+    assert_int_equal(data.reads, 4 + 40); /* batch 0 of the abandoned epoch, and the next epoch */
     destroy(&f);
 }

@@ -1,4 +1,4 @@
-/* Pairs of NumPy arrays: what is taken, and what is refused, each with its own line. */
+/* Pairs of NumPy arrays: which are accepted, and which are refused, each with its own message. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,12 +102,12 @@ TEST_IN(scratch, gzipped_arrays_and_headers_of_version_2) {
     ls_dataset_close(open_good());
     memcpy(header, "\x93NUMPY\2\0\x76\0\0\0", 12);
     memcpy(header + 12, plain + 10, nbytes - 10);
-    scratch_write("inputs.npy", header, nbytes + 2); /* goes before the gzipped one */
+    scratch_write("inputs.npy", header, nbytes + 2); /* takes precedence over the gzipped one */
     ls_dataset_close(open_good());
     free(plain);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- files that are refused --------------------------------------------------------------------------------------- */
 
 struct refusal {
     const char *file, *descr, *shape;
@@ -127,12 +127,12 @@ TEST_IN(scratch, arrays_that_are_refused) {
         {"inputs.npy", "|u1", "(1, 8, 1, 3)", 24, "has shape (1, 8, 1, 3), channels last"},
         {"inputs.npy", "<f4", "(2, 0)", 0, "inputs.npy is empty: its axis 1 is zero"},
         {"inputs.npy", "<f4", "(0, 3)", 0, "inputs.npy is empty: its axis 0 is zero"},
-        {"inputs.npy", "<f4", "(2, 4)", 24, "inputs.npy is truncated: it ends within sample 1 of 2"},
+        {"inputs.npy", "<f4", "(2, 4)", 24, "inputs.npy is truncated: the file ends within sample 1 of 2"},
         {"inputs.npy", "<f4", "(2, 2)", 24, "inputs.npy has bytes after its last element"},
         {"inputs.npy", "<f4", "(3, 2)", 24, "inputs.npy has 3 samples but "},
         {"inputs.npy", "<f4", "(2, 99999999999, 99999999999)", 24, "its samples would be larger than any file"},
         {"inputs.npy", "<f4", "(2, 3, 1000000000000)", 24,
-         "inputs.npy is truncated or damaged: it announces 2 elements"},
+         "inputs.npy is truncated or damaged: its header announces 2 elements"},
         {"inputs.npy", "<f4", "(2, 9999999999999999999)", 24, "its header is not {'descr'"},
         {"inputs.npy", "<f4", "(2, -3)", 24, "its header is not {'descr'"},
         {"inputs.npy", "<f4", "(2 3)", 24, "its header is not {'descr'"},
@@ -149,7 +149,7 @@ TEST_IN(scratch, arrays_that_are_refused) {
     }
 }
 
-/* Replaces text in the header of inputs.npy by another of the same length. */
+/* Replaces text in the header of inputs.npy by a text of the same length. */
 static void change_header(const char *from, const char *to) {
     size_t nbytes;
     write_good();
@@ -165,8 +165,8 @@ TEST_IN(scratch, headers_that_are_refused) {
         char byte;
         const char *text;
     } rows[] = {
-        {1, 'n', "inputs.npy is no .npy file"},      {6, 3, "inputs.npy is of .npy version 3.0; expected 1.0 or 2.0"},
-        {6, 0, "inputs.npy is of .npy version 0.0"}, {9, 0x11, "it announces a header of 4470 bytes"},
+        {1, 'n', "inputs.npy is not a .npy file"},   {6, 3, "inputs.npy is of .npy version 3.0; expected 1.0 or 2.0"},
+        {6, 0, "inputs.npy is of .npy version 0.0"}, {9, 0x11, "its header announces 4470 bytes"},
         {8, 0x20, "its header is not {'descr'"},     {126, 0, "its header is not {'descr'"},
         {20, 0, "its header is not {'descr'"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -195,7 +195,7 @@ TEST_IN(scratch, values_that_are_refused) {
     } rows[] = {{-1, "targets.npy: label -1 of sample 1 is negative"},
                 {INT64_MIN, "of sample 1 is negative"},
                 {INT64_MAX, "label 9223372036854775807 of sample 1 is out of range"},
-                {1 << 24, "is out of range 0 to 16777215: there are at most 16777216 classes"}};
+                {1 << 24, "is out of range 0 to 16777215: the data has at most 16777216 classes"}};
     static const float special[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_good();

@@ -1,4 +1,4 @@
-/* Random data: what it depends on, how it is distributed, and what cannot be. */
+/* Random data: what it depends on, how it is distributed, and which sets are impossible. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ TEST_IN(scratch, random_samples_depend_on_seed_and_index_alone) {
     ls_dataset_close(another_seed);
 }
 
-/* However few values they are: the same command gives the same bits as ever. */
+/* However few values a sample has, the same command always gives the same bits. */
 TEST_IN(scratch, small_random_samples_do_not_depend_on_how_many_there_are) {
     static const ls_sample_spec small = {.channels = 1, .height = 1, .width = 2, .classes = 3};
     static const int64_t indices[] = {0, 1, 2, 9999};
@@ -101,7 +101,7 @@ TEST_IN(scratch, random_regression_has_targets_and_no_labels) {
     ls_dataset_close(dataset);
 }
 
-/* What random_dataset.c says of a value, one by one. */
+/* The values, one by one, as random_dataset.c defines them. */
 static uint64_t mix(uint64_t value) {
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
     value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
@@ -120,7 +120,7 @@ static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, si
     ls_dataset *dataset = open_random(SEED, count, spec);
     static const int64_t indices[3] = {0, 1, 2};
     ls_dataset_read(dataset, indices, 3, samples, NULL, NULL);
-    assert_true(isnan(samples[3 * value_count])); /* nothing is written behind them */
+    assert_true(isnan(samples[3 * value_count])); /* nothing is written after them */
     for (int64_t index = 0; index < 3; index++) {
         const float *values = samples + (size_t)index * value_count;
         uint64_t key = mix(mix(SEED + 0x9e3779b97f4a7c15u) + (uint64_t)index);
@@ -136,19 +136,19 @@ static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, si
 }
 
 TEST_IN(scratch, random_values_are_sums_of_two_of_the_pool) {
-    /* More of them than the largest pool has, so that both of its runs meet its end, and a number that fills no vector;
-     * the smallest pool; and one between that is just large enough, and one that is not quite. */
+    /* More values than the largest pool has, so that both of its runs reach its end, and not a multiple of the vector
+     * width; the smallest pool; and a pool between that is just large enough, and one that is slightly too small. */
     expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 515, .width = 511, .classes = 2}, 1 << 18);
     expect_sums_of_the_pool(3, &(ls_sample_spec){.channels = 1, .height = 5, .width = 7, .classes = 2}, 1 << 10);
     expect_sums_of_the_pool(512, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 12);
-    /* large samples, which begin and end between vectors: in a batch behind others, and cut by the pool's end */
+    /* large samples, which begin and end within vectors: after others in a batch, and cut by the pool's end */
     for (int width = 2047; width <= 2053; width += 3)
         expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 1, .width = width, .classes = 2},
                                 1 << 18);
     expect_sums_of_the_pool(513, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 13);
 }
 
-/* Each row's label is the next row's token; all tokens occur, whatever the rest of the set. */
+/* Each row's label is the next row's token; all tokens occur, whatever else the set contains. */
 TEST(random_tokens_follow_from_seed_and_index) {
     enum { ROWS = 50, VOCABULARY = 7, MANY = 20 };
     static const ls_sample_spec spec = {
@@ -192,7 +192,7 @@ TEST_IN(scratch, impossible_random_datasets) {
         {1, {.channels = 1, .height = 1, .width = 1, .classes = -1}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .target_count = 3}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .target_count = SIZE_MAX}, "too large"},
-        {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .rows = 3}, "are tokens"},
+        {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .rows = 3}, "must be tokens"},
         {1, {.channels = 1, .height = 1, .width = 1, .target_count = 2, .rows = 3, .tokens = true}, "a vocabulary"},
         {1, {.channels = 2, .height = 1, .width = 1, .classes = 2, .rows = 3, .tokens = true}, "a row for each"},
     };

@@ -57,7 +57,7 @@ TEST(epoch_0_of_23_samples) {
     }
 }
 
-/* The first 23 mod 4 ranks get the samples that do not divide; rank 3's repeated 19 is gone. */
+/* The first 23 mod 4 ranks get the remaining samples; rank 3's repeated 19 is not in its list. */
 TEST(uneven_lists_of_23_samples) {
     static const int64_t shuffled[4][6] = {
         {19, 15, 4, 9, 5, 18}, {8, 20, 7, 10, 17, 0}, {16, 22, 6, 1, 11, 21}, {3, 14, 13, 12, 2}};
@@ -129,8 +129,8 @@ TEST_IN(scratch, options_out_of_range) {
         ls_sampler_options options;
         const char *text;
     } rows[] = {
-        {{.dataset_count = 10, .world_size = 4, .rank = 4}, "invalid rank 4, rank should be in the interval [0, 3]"},
-        {{.dataset_count = 10, .world_size = 4, .rank = -1}, "invalid rank -1, rank should be in the interval [0, 3]"},
+        {{.dataset_count = 10, .world_size = 4, .rank = 4}, "rank 4 is out of range; expected 0 to 3"},
+        {{.dataset_count = 10, .world_size = 4, .rank = -1}, "rank -1 is out of range; expected 0 to 3"},
         {{.dataset_count = 10, .world_size = 0, .rank = 0}, "world size 0"},
         {{.dataset_count = -1, .world_size = 1, .rank = 0}, "dataset length -1"},
         {{.dataset_count = INT64_MAX, .world_size = 1, .rank = 0}, "dataset length 9223372036854775807"},

@@ -37,7 +37,7 @@ static void gzip(const char *name, const void *data, size_t nbytes) {
     assert_int_equal(gzclose(stream), Z_OK);
 }
 
-/* Writes the first bytes of both files; 0: whole, for `count` samples. */
+/* Writes the first bytes of both files; 0: whole files of `count` samples. */
 static void write_files(int count, size_t image_nbytes, size_t label_nbytes) {
     scratch_write(IMAGES, images, image_nbytes ? image_nbytes : IMAGE_HEADER + WIDTH * (size_t)count);
     scratch_write(LABELS, labels, label_nbytes ? label_nbytes : LABEL_HEADER + (size_t)count);
@@ -56,7 +56,7 @@ static ls_cursor *open_cursor(const ls_dataset *dataset, size_t share, size_t sh
     return cursor;
 }
 
-/* The next `count` samples are first, first + shares, ... below `end`; then, if that is fewer, the end. */
+/* The next `count` samples are first, first + shares, ... below `end`; after fewer, the end. */
 static void expect_read(ls_cursor *cursor, size_t count, int first, int shares, int end) {
     float inputs[MAX_COUNT * WIDTH];
     int64_t answers[MAX_COUNT];
@@ -98,7 +98,7 @@ TEST_IN(scratch, every_share_of_every_length) {
                     for (int first = share; first < count + shares; first += (int)chunk * shares) {
                         expect_read(cursor, chunk, first, shares, count);
                     }
-                    expect_read(cursor, 1, count, 1, count); /* the end, again and again */
+                    expect_read(cursor, 1, count, 1, count); /* the end, repeatedly */
                     expect_read(cursor, 1, count, 1, count);
                     ls_cursor_destroy(cursor);
                 }
@@ -137,7 +137,7 @@ TEST_IN(scratch, the_digits_are_those_of_the_dataset) {
     }
 }
 
-/* The files end after each number of bytes: the samples before are good, the one that is cut says so. */
+/* The files are truncated after each number of bytes: samples before that are good, and the truncated one fails. */
 TEST_IN(scratch, truncated_files_fail_at_the_sample) {
     enum { COUNT = 5 };
     char text[80];
@@ -149,8 +149,8 @@ TEST_IN(scratch, truncated_files_fail_at_the_sample) {
         size_t whole = (nbytes - IMAGE_HEADER) / WIDTH;
         expect_read(cursor, whole - 1, 0, 1, COUNT);
         snprintf(text, sizeof text, "ends within sample %zu of %d", whole, COUNT);
-        expect_failure(cursor, 3, LS_ERR_FORMAT, text, IMAGES " is truncated"); /* one good one is not given either */
-        expect_read(odd, whole / 2, 1, 2, COUNT); /* another share's sample is as bad as the own */
+        expect_failure(cursor, 3, LS_ERR_FORMAT, text, IMAGES " is truncated"); /* nor is one good one returned */
+        expect_read(odd, whole / 2, 1, 2, COUNT); /* a truncated sample of another share fails this share, too */
         expect_failure(odd, 1, LS_ERR_FORMAT, text, NULL);
         ls_cursor_destroy(cursor);
         ls_cursor_destroy(odd);
@@ -183,27 +183,27 @@ TEST_IN(scratch, damage_behind_the_last_sample_shows_at_the_end) {
         for (int i = 0; i < good; i++) expect_read(cursor, 1, i, 1, COUNT);
         if (kind < 2)
             expect_failure(cursor, 1, LS_ERR_FORMAT, kind == 0 ? IMAGES : LABELS, "bytes after its last element");
-        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " goes on");
-        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " goes on");
+        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " has more");
+        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " has more");
         ls_cursor_destroy(cursor);
         ls_dataset_close(dataset);
     }
 }
 
-/* Reads single samples until it fails; how many were good. */
+/* Reads single samples until one fails; returns how many were good. */
 static int read_until_failure(ls_cursor *cursor) {
     static float input[784];
     int64_t label;
     size_t read = 1;
     for (int i = 0;; i++) {
         if (ls_cursor_read(cursor, 1, input, &label, NULL, &read) != LS_OK) return i;
-        assert_int_equal(read, 1); /* never a good end */
+        assert_int_equal(read, 1); /* never the end of the stream */
         assert_int_equal(label, 0);
         assert_true(input[0] == (float)i / 255.0f && input[783] == (float)i / 255.0f);
     }
 }
 
-/* 200 images of 28 x 28 pixels, several times zlib's buffer, which is lost with a bad checksum. */
+/* 200 images of 28 x 28 pixels: several times zlib's buffer, whose contents are lost if the checksum is wrong. */
 TEST_IN(scratch, a_spoilt_gzip_file) {
     enum { COUNT = 200, PIXELS = 784, BUFFER = 1 << 16 };
     static uint8_t large[IMAGE_HEADER + COUNT * PIXELS] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, 28, 0, 0, 0, 28};
@@ -230,7 +230,7 @@ TEST_IN(scratch, a_spoilt_gzip_file) {
     free(bytes);
 }
 
-/* A bad label spoils the share that it belongs to, at its place, and no other. */
+/* A bad label fails the share that contains it, at its position, and no other. */
 TEST_IN(scratch, a_label_out_of_range) {
     enum { COUNT = 7 };
     make_files(COUNT);
@@ -264,14 +264,14 @@ TEST_IN(scratch, streams_that_cannot_be_opened) {
     expect_no_stream(LS_ERR_FORMAT, IMAGES " is truncated", "header");
     images[3] = 1;
     write_files(3, 0, 0);
-    expect_no_stream(LS_ERR_FORMAT, "0x00000803 expected, 0x00000801 found", NULL);
+    expect_no_stream(LS_ERR_FORMAT, "expected magic number 0x00000803, found 0x00000801", NULL);
     make_files(3);
-    memset(images + 8, 255, 8); /* images of 2^64 bytes, almost */
+    memset(images + 8, 255, 8); /* images of almost 2^64 bytes */
     write_files(3, 0, 0);
     expect_no_stream(LS_ERR_FORMAT, "3 elements of 18446744065119617025 bytes", "can hold");
 }
 
-/* Opening one would wait until somebody writes to it. */
+/* Opening a pipe would wait for a writer. */
 TEST_IN(scratch, a_pipe_is_no_data_file) {
     ls_dataset *dataset;
     make_files(3);
@@ -303,7 +303,8 @@ TEST_IN(scratch, files_that_vanish_or_change_before_they_are_read) {
     ls_dataset_close(dataset);
 }
 
-/* --- what data is, in words ------------------------------------------------------------------------------------------ */
+/* --- descriptions of data
+ * -------------------------------------------------------------------------------------------- */
 
 typedef ls_status (*opener)(ls_dataset **out, const char *folder, ls_split split, int classes, ls_normalize normalize);
 
@@ -325,11 +326,11 @@ TEST_IN(scratch, a_description_tells_data_apart) {
     assert_ptr_equal(strstr(whole, "40 samples of 1 x 1 x 2 in 10 classes (sampled hash "), whole);
     assert_string_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_NONE), whole);
     assert_string_not_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_MNIST), whole);
-    labels[LABEL_HEADER + MAX_COUNT - 1]--; /* the last sample is one of those that are looked at */
+    labels[LABEL_HEADER + MAX_COUNT - 1]--; /* the last sample is one of those that are hashed */
     write_files(MAX_COUNT, 0, 0);
     assert_string_not_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_NONE), whole);
 
-    make_files(MAX_COUNT); /* of a stream the header, true or not, and the first samples */
+    make_files(MAX_COUNT); /* of a stream: the header, right or wrong, and the first samples */
     write_files(MAX_COUNT, 0, 0);
     const char *stream = describe(ls_dataset_open_stream, LS_NORMALIZE_NONE);
     assert_ptr_equal(strstr(stream, "a stream of 40 samples of 1 x 1 x 2 in 10 classes (sampled hash "), stream);
@@ -343,7 +344,7 @@ TEST_IN(scratch, a_description_tells_data_apart) {
     write_files(MAX_COUNT, 0, 0);
     assert_string_not_equal(describe(ls_dataset_open_stream, LS_NORMALIZE_NONE), stream);
 
-    make_files(1); /* fewer than are looked at */
+    make_files(1); /* fewer than are hashed */
     write_files(1, 0, 0);
     const char *single = describe(ls_dataset_open_idx, LS_NORMALIZE_NONE);
     assert_ptr_equal(strstr(single, "1 samples of"), single);

@@ -13,7 +13,7 @@ enum { T = 5, BYTES = 137, TEST = BYTES / 10, TRAIN = BYTES - TEST };
 
 static char text[BYTES];
 
-/* The test set's part has a byte that the training set's has not, and the other way round. */
+/* The test part contains a byte that the training part does not, and vice versa. */
 static void make_text(void) {
     for (size_t i = 0; i < BYTES; i++) text[i] = (char)('c' + (i * i + i / 7) % 11);
     text[3] = '\n';
@@ -34,7 +34,7 @@ static void gzip(const char *name, const void *data, size_t nbytes, const char *
     assert_int_equal(gzclose(stream), Z_OK);
 }
 
-/* Sample by sample, back to bytes: inputs are the text's, labels one byte further. */
+/* Converts each sample back to bytes: the inputs equal the text, and the labels the text one byte further. */
 static void expect_samples(const ls_dataset *set, const char *part, size_t count) {
     const uint8_t *vocabulary = ls_text_vocabulary(set);
     const ls_sample_spec *spec = ls_dataset_spec(set);
@@ -102,7 +102,7 @@ TEST_IN(scratch, the_vocabulary_is_every_byte_that_occurs_sorted) {
     ls_dataset_close(test);
 }
 
-/* The shortest text whose tenth is a sample and the byte behind it. */
+/* The shortest text whose last tenth is one sample and the byte after it. */
 TEST_IN(scratch, a_text_has_a_sample_in_each_set_or_is_refused) {
     enum { LEAST = 10 * (T + 1) };
     ls_dataset *train, *test;
@@ -131,7 +131,7 @@ TEST_IN(scratch, what_is_no_text_is_refused_by_name) {
     char files[700];
     make_text();
     scratch_write("good", text, BYTES);
-    expect_refused("", LS_ERR_USAGE, "--data text: names no file", NULL);
+    expect_refused("", LS_ERR_USAGE, "--data text: needs the name of a file", NULL);
     expect_refused(named("none"), LS_ERR_IO, "none: No such file", NULL);
     expect_refused(scratch_folder(), LS_ERR_IO, "is not a regular file", scratch_folder());
     scratch_write("empty", "", 0);
@@ -144,7 +144,7 @@ TEST_IN(scratch, what_is_no_text_is_refused_by_name) {
     expect_refused(named("zero"), LS_ERR_FORMAT, "zero is binary: byte 77 is zero", NULL);
     memcpy(zero, text, BYTES);
     zero[7] = '\x1b';
-    scratch_write("escape", zero, BYTES); /* one in a hundred */
+    scratch_write("escape", zero, BYTES); /* one control character in over a hundred bytes */
     expect_text(named("good"));
     ls_dataset *train, *test;
     assert_int_equal(ls_dataset_open_text(&train, &test, named("escape"), T), LS_OK);
@@ -168,12 +168,12 @@ TEST_IN(scratch, a_damaged_gzip_file_is_refused) {
     free(whole);
     scratch_write("cut.gz", packed, nbytes - 5);
     expect_refused(named("cut.gz"), LS_ERR_FORMAT, "cut.gz is truncated", NULL);
-    packed[nbytes - 6] ^= 1; /* of the checksum */
+    packed[nbytes - 6] ^= 1; /* a byte of the checksum */
     scratch_write("bad.gz", packed, nbytes);
     expect_refused(named("bad.gz"), LS_ERR_FORMAT, "bad.gz is damaged", NULL);
 }
 
-/* Two texts with the same tokens and other bytes are different data. */
+/* Two texts with the same tokens but different bytes are different data. */
 TEST_IN(scratch, a_description_tells_vocabularies_apart) {
     char words[2][200];
     make_text();
@@ -191,13 +191,13 @@ TEST_IN(scratch, a_description_tells_vocabularies_apart) {
     assert_string_not_equal(words[0], words[1]);
 }
 
-/* --- sums ---------------------------------------------------------------------------------------------------------- */
+/* --- sums --------------------------------------------------------------------------------------------------------- */
 
 struct read_sums {
     int counts[100][100], total;
 };
 
-/* The stream of a set, all of which must be right sums. */
+/* Reads the stream of a set, all of which must be correct sums. */
 static void read_sums(struct read_sums *sums, const ls_dataset *set) {
     size_t count;
     const uint8_t *tokens = ls_text_tokens(set, &count), *vocabulary = ls_text_vocabulary(set);

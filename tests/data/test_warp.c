@@ -21,7 +21,7 @@ static void warp_image(const ls_warp *warp, const uint8_t *source, uint8_t resul
     ls_warp_image(warp, source, HEIGHT, WIDTH, result, &generator);
 }
 
-/* --- maps ---------------------------------------------------------------------------------------------------------- */
+/* --- maps --------------------------------------------------------------------------------------------------------- */
 
 TEST(zero_limits_change_nothing) {
     uint8_t source[PIXELS], result[PIXELS];
@@ -37,7 +37,7 @@ TEST(zero_limits_change_nothing) {
     }
 }
 
-/* (x, y) of the result is (x - dx, y - dy) of the source, and paper outside of it. */
+/* Pixel (x, y) of the result is pixel (x - dx, y - dy) of the source, and background outside of it. */
 TEST(whole_shifts_copy_pixels) {
     uint8_t source[PIXELS], result[PIXELS];
     fill_image(source);
@@ -70,7 +70,7 @@ TEST(fractions_mix_neighbours) {
     }
 }
 
-/* Quarter turns and mirrors map pixels onto pixels: where the centre is not, or an axis is mixed up, they go astray. */
+/* Quarter turns and mirrors map pixels onto pixels; a wrong centre or swapped axes would misplace them. */
 TEST(the_centre_stays) {
     enum { SIDE = 8 };
     uint8_t source[SIDE * SIDE], result[SIDE * SIDE];
@@ -83,7 +83,7 @@ TEST(the_centre_stays) {
     for (int i = 0; i < SIDE * SIDE; i++) assert_int_equal(result[i], source[i / SIDE * SIDE + SIDE - 1 - i % SIDE]);
 }
 
-/* --- draws --------------------------------------------------------------------------------------------------------- */
+/* --- draws -------------------------------------------------------------------------------------------------------- */
 
 struct range {
     double low, high;
@@ -94,7 +94,7 @@ static void widen(struct range *range, double value) {
     range->high = fmax(range->high, value);
 }
 
-/* The values reach both ends but for a thousandth of the way, and do not go over them. */
+/* The values reach both limits up to a thousandth of the range, and do not exceed them. */
 static void expect_range(struct range seen, double low, double high) {
     double slack = 1e-3 * (high - low);
     if (!(seen.low >= low - 1e-6 && seen.low <= low + slack && seen.high <= high + 1e-6 && seen.high >= high - slack))
@@ -137,7 +137,7 @@ TEST(draws_fill_their_limits) {
     expect_range(seen[5], -0.5, 0.5);
 }
 
-/* --- noise --------------------------------------------------------------------------------------------------------- */
+/* --- noise -------------------------------------------------------------------------------------------------------- */
 
 TEST(noise_is_bell_shaped_and_spares_the_paper) {
     enum { SIDE = 200, COUNT = SIDE * SIDE };
@@ -163,12 +163,12 @@ TEST(noise_is_bell_shaped_and_spares_the_paper) {
     int inked = COUNT / 2;
     double mean = sum / inked, deviation = sqrt(squares / inked);
     assert_true(fabs(mean) < 0.3 && fabs(deviation - 10) < 0.3);
-    assert_true(far > inked * 0.02 && far < inked * 0.06); /* 4.6 % of a normal distribution lie beyond 2 deviations */
+    assert_true(far > inked * 0.02 && far < inked * 0.06); /* 4.6 % of a normal distribution are beyond 2 deviations */
 }
 
-/* --- the same everywhere ------------------------------------------------------------------------------------------- */
+/* --- the same everywhere ------------------------------------------------------------------------------------------ */
 
-/* Whatever the processor, the compiler and its options, these are the bytes. */
+/* These bytes do not depend on the processor, the compiler or its options. */
 TEST(bytes_do_not_depend_on_the_machine) {
     const ls_warp_limits limits = {.shift_pixels = 3, .rotation_degrees = 45, .scale = 0.5, .shear = 0.5, .noise = 20};
     uint8_t source[PIXELS], result[PIXELS];

@@ -24,14 +24,14 @@
 
 enum { WORDS = 64 };
 
-/* What the processes of a job see of each other. */
+/* The memory that the processes of a job share. */
 static struct shared {
-    _Atomic int64_t applied[ELASTIC_RANKS]; /* updates so far, by launcher's number */
+    _Atomic int64_t applied[ELASTIC_RANKS]; /* updates so far, by the launcher's rank number */
     _Atomic int legs;
     int leg_ranks[ELASTIC_LEGS];
     int64_t leg_steps[ELASTIC_LEGS];
     _Atomic uint64_t hash[ELASTIC_RANKS];
-    atomic_bool is_back; /* a rank that was started again trains */
+    atomic_bool is_back; /* a restarted rank trains */
     atomic_bool missed;
 } * shared;
 
@@ -39,14 +39,14 @@ static struct shared {
 static struct life {
     const elastic_job *job;
     int rank;
-    bool again;  /* started again: it has no fate any more */
-    bool doomed; /* a thread of its own is about to kill it, which takes no step any more */
-    bool sends;  /* ... or to take its state away */
+    bool again;  /* restarted: its fate no longer applies */
+    bool doomed; /* a thread is about to kill this rank, which must take no further step */
+    bool sends;  /* ... or to unmap its state */
     ddp_setup setup;
     ddp_settings settings;
     ddp_elastic elastic;
     const struct ls_parallel_ops *ops;
-    const char *store; /* where it is */
+    const char *store; /* its address */
     const char *save, *resume;
     int64_t steps;
     int world_size;
@@ -56,7 +56,7 @@ static struct life {
 
 static void die(void) { kill(getpid(), SIGKILL); }
 
-/* Once. */
+/* True once for each fate. */
 static bool meets(moment when, int64_t step) {
     static bool met[ELASTIC_FATES];
     for (int i = 0; i < ELASTIC_FATES && !life.again; i++) {
@@ -83,7 +83,7 @@ static void *die_in_group(void *meeting) {
     return NULL;
 }
 
-/* It finds nothing behind its map of the state: the kernel ends it. */
+/* Reading beyond its mapped state raises SIGBUS: the kernel kills it. */
 static void *lose_state(void *meeting) {
     const volatile int64_t *newest = &life.setup.meeting;
     while (*newest == *(int64_t *)meeting) usleep(20);
@@ -91,14 +91,14 @@ static void *lose_state(void *meeting) {
     return NULL;
 }
 
-/* In front of what spins on its core, where this user may do that: its moment lasts a millisecond or so. */
+/* With priority over threads that spin on its core, if this user may set it: the moment lasts about a millisecond. */
 static void start(void *(*body)(void *), void *argument) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, body, argument) != 0) abort();
     (void)pthread_setschedparam(thread, SCHED_FIFO, &(struct sched_param){.sched_priority = 1});
 }
 
-/* Another process wakes it. */
+/* Stops this process; another one continues it. */
 static void stop(void) {
     pid_t self = getpid(), waker = fork();
     if (waker == 0) {
@@ -110,8 +110,8 @@ static void stop(void) {
     waitpid(waker, NULL, 0);
 }
 
-/* On a busy machine a rank that is started again may need longer than the others for all their steps: they dawdle, ten seconds
- * in all, and still meet whoever comes between two steps. */
+/* On a busy machine a restarted rank may need longer to start than the others need for all their steps. So they slow
+ * down, by ten seconds in all, and a rank can still join between two steps. */
 static void await_return(int64_t step) {
     if (life.again) shared->is_back = true;
     if (life.job->restarts > 0 && step >= 200 && !shared->is_back) usleep(50000);
@@ -129,7 +129,7 @@ static ls_status forward_backward(ls_parallel *p) {
     return status;
 }
 
-/* All others have made the step's update, and wait in the next. */
+/* Waits until all other ranks have made the step's update, and wait in the next step. */
 static void await_updates(const ls_parallel *p) {
     for (int r = 0; r < life.job->ranks; r++)
         while (r != life.rank && shared->applied[r] <= (int64_t)p->step) usleep(100);
@@ -228,7 +228,7 @@ static void set_number(const char *name, int number) {
     setenv(name, text, 1);
 }
 
-/* As a launcher and a command line would say it. */
+/* As if from a launcher and a command line. */
 static ls_status read_settings(void) {
     static char line[2048];
     char *argv[WORDS] = {(char *)"ddp_train"}, *rest;
@@ -268,7 +268,7 @@ static int live(void *unused) {
     char name[64];
     (void)unused;
     ls_log_capture(NULL, 0);
-    signal(SIGBUS, SIG_DFL); /* which cmocka takes */
+    signal(SIGBUS, SIG_DFL); /* cmocka has a handler for it */
     snprintf(name, sizeof name, "rank%d.txt", life.rank);
     int fd = open(scratch_path(name), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     dup2(fd, STDERR_FILENO);
@@ -286,10 +286,10 @@ static int live(void *unused) {
 
 /* --- the job ----------------------------------------------------------------------------------------------------- */
 
-/* The store, in a process of its own: ranks are forked from one that has no threads. */
+/* The store, in a process of its own: ranks are forked from a process that has no threads. */
 static struct host {
     pid_t pid;
-    int world_size, ends[2]; /* of a pipe, through which it says where it is */
+    int world_size, ends[2]; /* of a pipe, through which it sends its address */
     char store[DDP_HOST_CAPACITY];
 } host;
 
@@ -318,7 +318,7 @@ static void end_store(void) {
     assert_int_equal(finish_child(host.pid), 128 + SIGKILL);
 }
 
-/* oneDNN writes its products' code anew in each: 4 ms for SSE4.1, 30 for AVX-512. */
+/* oneDNN generates its matrix multiply code again in each process: 4 ms for SSE4.1, 30 for AVX-512. */
 static pid_t start_rank(int rank, bool again) {
     setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
     life.rank = rank;
@@ -394,7 +394,7 @@ uint64_t elastic_job_reference(const elastic_job *job, int64_t steps) {
     assert_true(shared != MAP_FAILED);
     for (int leg = 0, used = 0; leg < job->legs; leg++) {
         int64_t end = leg + 1 < job->legs ? job->leg_steps[leg + 1] : steps;
-        if (end <= job->leg_steps[leg]) continue; /* no step came of it */
+        if (end <= job->leg_steps[leg]) continue; /* it took no steps */
         run_leg(job, job->leg_ranks[leg], end, resume, files[used]);
         resume = files[used];
         used = 1 - used;

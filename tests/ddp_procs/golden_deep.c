@@ -49,8 +49,8 @@ void golden_deep_expect(const struct rank *rank, const char *what, size_t k, dou
     CHECK(fabs(found - expected) <= tolerance);
 }
 
-/* From larger weights losses follow the last bits of the weights: PyTorch's own on one device, in fp32 and in double, are 7e-5
- * apart at the fifth step. */
+/* With larger initial weights, losses depend strongly on the weights' last bits: PyTorch's own losses on one device
+ * differ by 7e-5 between fp32 and double at the fifth step. */
 void golden_deep_expect_loss(const struct rank *rank, struct job *job, const struct golden_deep *run, size_t k) {
     ls_parallel *p = job->session.parallel;
     double loss, tolerance = run->scales ? (k < 4 ? 1e-4 : 3e-4) * run->losses[k] : 1e-5;

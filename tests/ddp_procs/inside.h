@@ -1,4 +1,4 @@
-/* What tests ask of DistributedDataParallel's insides, and nobody else has to. */
+/* Access to internals of DistributedDataParallel, for tests only. */
 #ifndef TESTS_DDP_PROCS_INSIDE_H
 #define TESTS_DDP_PROCS_INSIDE_H
 

@@ -1,4 +1,4 @@
-/* The lists of all stages of a pipeline, and what becomes of them. */
+/* The lists of all stages of a pipeline, and their simulation. */
 #ifndef TESTS_DDP_PROCS_LISTS_H
 #define TESTS_DDP_PROCS_LISTS_H
 
@@ -12,13 +12,13 @@ struct lists {
     struct ddp_instruction all[DDP_MOST_STAGES * 2 * MOST_MICRO_BATCHES];
 };
 
-/* The product's; static: it is large. */
+/* The lists that ddp_procs makes; static, because they are large. */
 struct lists *lists_of(ddp_schedule_kind kind, int stages, int micro_batches);
 
-/* With a forward pass of 1 and a backward pass of 2 on each stage. ddp_simulated_free the result. */
+/* A forward pass takes 1 and a backward pass 2 on each stage. Call ddp_simulated_free on the result. */
 ddp_simulated simulate(const struct lists *lists, int link_holds);
 
-/* The same, and what came of it alone. */
+/* The same; returns the outcome only. */
 ddp_outcome outcome_of(const struct lists *lists, int link_holds);
 
 #endif

@@ -14,18 +14,18 @@ struct reduced {
     struct ls_phase_clock clock;
 };
 
-/* On a rank that is open: a model with PyTorch's weights for seed 0, and its reducer. Collective. */
+/* On an open rank: creates a model with PyTorch's weights for seed 0, and its reducer. Collective. */
 void reduced_create(struct rank *rank, struct reduced *r, const char *model, size_t batch,
                     const ddp_reducer_options *options);
 void reduced_destroy(struct reduced *r);
 
-/* Closes the rank; nothing may be left on its device. */
+/* Closes the rank; nothing may remain allocated on its device. */
 void reduced_rank_close(struct rank *rank);
 
-/* Values that no sum leaves exact, different for each rank and turn. */
+/* Values whose sums need rounding, different for each rank and turn. */
 void reduced_fill(float *values, size_t count, int rank, int turn);
 
-/* A backward, and what the reducer makes of it: gradients of the rank's own x and dy, which `turn` chooses. */
+/* A backward pass with the reducer, for this rank's own x and dy, which depend on `turn`. */
 void reduced_turn(const struct rank *rank, struct reduced *r, size_t batch, int turn);
 
 #endif

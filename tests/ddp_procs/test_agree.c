@@ -1,5 +1,5 @@
-/* What ranks compare before the first step: the comparison itself, and that nothing of a command line is forgotten.
- * Ranks are threads, each with a client of its own to one store. */
+/* The settings that ranks compare before the first step: the comparison itself, and that no option of a command line is
+ * left out. Ranks are threads, each with its own client of one store. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ typedef struct member {
     bool absent, gives_up;
     ddp_facts facts;
     ls_status status;
-    char said[TEXT_CAPACITY]; /* its first line */
+    char said[TEXT_CAPACITY]; /* the first line of its log */
     pthread_t thread;
 } member;
 
@@ -103,19 +103,19 @@ TEST(test_who_differs_is_named_with_both_values) {
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--lr", r == 1 || r == 3 ? "0.1" : "0.001");
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
     run_job(j);
-    static const char line[] = "--lr: ranks 1, 3 have 0.1, rank 0 has 0.001; it must be the same on all ranks";
-    for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not to blame, ends too */
+    static const char line[] = "--lr: ranks 1, 3 have 0.1, but rank 0 has 0.001; expected the same on all ranks";
+    for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not the cause, ends too */
     free(j);
 
     j = make_job(2, 30);
     ddp_facts_add(&j->ranks[0].facts, "--x", "a\033[2J\nb");
     run_job(j);
     for (int r = 0; r < 2; r++)
-        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, rank 0 has a?[2J?b; it must be the same on all ranks");
+        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, but rank 0 has a?[2J?b; expected the same on all ranks");
     free(j);
 }
 
-/* Beginnings that are alike are not enough, and a line stays readable. */
+/* Values with the same beginning still differ, and a line stays readable. */
 TEST(test_long_values) {
     static char value[2][9000];
     job *j = make_job(2, 30);
@@ -134,7 +134,7 @@ TEST(test_long_values) {
     free(j);
 }
 
-/* Lines are bounded, and whoever differs is named in one of them. */
+/* The number of lines is limited, and each rank that differs is named in one of them. */
 TEST(test_many_differences) {
     job *j = make_job(LS_COMM_MAX_RANKS, 30);
     for (int r = 0; r < j->world_size; r++) {
@@ -143,7 +143,7 @@ TEST(test_many_differences) {
         ddp_facts_add(&j->ranks[r].facts, "--seed", seed);
     }
     run_job(j);
-    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, rank 0 has 0; it must be the same on all ranks");
+    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, but rank 0 has 0; expected the same on all ranks");
     for (int r = 17; r < j->world_size; r++) {
         const member *rank = &j->ranks[r];
         assert_int_equal(rank->status, LS_ERR_USAGE);
@@ -159,7 +159,7 @@ TEST(test_a_rank_that_gives_up_ends_the_others_at_once) {
         j->ranks[who].gives_up = true;
         run_job(j);
         char said[80];
-        snprintf(said, sizeof said, "rank %d%s failed before the first step; it has said why", who, who ? " of 3" : "");
+        snprintf(said, sizeof said, "rank %d%s failed before the first step; see its error", who, who ? " of 3" : "");
         for (int r = 0; r < 3; r++) expect(j, r, r == who ? LS_OK : LS_ERR_PEER, r == who ? "" : said);
         free(j);
     }
@@ -174,7 +174,7 @@ TEST(test_ranks_that_do_not_come_are_named) {
     }
     for (int who = 0; who < 3; who++) {
         char wanted[40];
-        snprintf(wanted, sizeof wanted, "rank %d of 3 did not come within 2 s", who);
+        snprintf(wanted, sizeof wanted, "rank %d of 3 did not arrive within 2 s", who);
         finish_job(jobs[who]);
         for (int r = 0; r < 3; r++) {
             const member *rank = &jobs[who]->ranks[r];
@@ -186,8 +186,8 @@ TEST(test_ranks_that_do_not_come_are_named) {
     }
 }
 
-/* A launcher's script may start one program after the other: rank 0 of the second, which is early, does not take what
- * rank 1 of the first has told. */
+/* A launcher's script may start two programs in turn: rank 0 of the second, which is early, does not read the settings
+ * of rank 1 of the first. */
 TEST(test_a_second_run_over_the_same_store) {
     job *j = make_job(2, 30);
     for (int run = 1; run <= 3; run++) {
@@ -206,7 +206,7 @@ TEST(test_a_second_run_over_the_same_store) {
     free(j);
 }
 
-/* What another program put there is no reason to read beyond its end. */
+/* Bytes that another program has stored there are not read beyond their end. */
 TEST(test_what_is_no_facts) {
     static const char *const bytes[] = {"--model", "--model\0", "\0\0\0", "x\0y\0--model\0ml"};
     static const size_t nbytes[] = {7, 8, 3, 14};
@@ -217,7 +217,7 @@ TEST(test_what_is_no_facts) {
         run_job(j);
         for (int r = 0; r < 2; r++)
             expect(j, r, LS_ERR_USAGE,
-                   "--model: rank 1 has not known, rank 0 has mlp; it must be the same on all ranks");
+                   "--model: rank 1 has not known, but rank 0 has mlp; expected the same on all ranks");
         free(j);
     }
 }
@@ -232,7 +232,7 @@ TEST(test_too_much_to_say) {
     free(j);
 }
 
-/* --- what is compared ---------------------------------------------------------------------------------------------------- */
+/* --- compared settings -------------------------------------------------------------------------------------------- */
 
 typedef struct party {
     ddp_rank self;
@@ -275,17 +275,17 @@ static void compare_with(size_t changed, party parties[2]) {
     ddp_store_server_stop(server, 0);
 }
 
-/* What ranks 0 and 1 say if only rank 1 has another value in this row; "": nothing. */
+/* The message of ranks 0 and 1 if only rank 1 has another value in this row; "" for none. */
 static void text_of_difference(const ls_option *row, char *text, size_t capacity) {
     static const char *const formats[] = {
         [LS_SAME_VALUE] = "--%s: rank 1 has ",
-        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, rank 0 has none; it must be the same on all ranks",
+        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, but rank 0 has none; expected the same on all ranks",
         [LS_MAY_DIFFER] = "%.0s",
     };
     snprintf(text, capacity, formats[row->agreement], row->name);
 }
 
-/* The whole table, row by row; a row that says nothing is compared, by default. */
+/* The whole table, row by row. A row without an agreement is compared, by default. */
 TEST(test_each_option_is_compared_as_its_row_says) {
     static party parties[2];
     int compared = 0;
@@ -312,8 +312,8 @@ static bool is_among(const char *name, const char *const *names) {
     return *names != NULL;
 }
 
-/* Machines may keep files in different folders, so the default is no answer for an option that names one. All ranks
- * write into the folder of --trace. */
+/* Machines may keep files in different folders, so an option that names a file must not leave the agreement to the
+ * default. All ranks write into the folder of --trace. */
 TEST(test_rows_of_files_say_what_ranks_agree_on) {
     static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", "flight", NULL};
     ddp_settings settings = ddp_settings_defaults();

@@ -45,7 +45,7 @@ TEST(ready_order_with_a_limit_of_2_MiB) {
     expect_buckets(golden, backward, 8, limits, 2, false, &expected);
 }
 
-/* In a bucket the order stays that of the definition; the buckets are turned round. */
+/* Within a bucket the order is that of the definition; the order of the buckets is reversed. */
 TEST(definition_order_is_reversed_by_buckets) {
     const size_t limits[] = {DDP_FIRST_BUCKET_BYTES, 2 * MIB};
     const struct expected expected = {4, {1069096, 2097152, 2097152, 1048576}, {5, 6, 7, 3, 4, 1, 2, 0}};
@@ -58,7 +58,7 @@ TEST(without_a_limit_there_is_one_bucket) {
     expect_buckets(golden, forward, 8, &unlimited, 1, true, &expected);
 }
 
-/* A bucket is closed when it reaches its limit, not before; one tensor may be larger than that. */
+/* A bucket is closed when it reaches its limit, not earlier; a single tensor may be larger than the limit. */
 TEST(a_bucket_closes_at_its_limit) {
     static const size_t nbytes[] = {40, 60, 99, 1, 1000, 10};
     const size_t limit = 100;

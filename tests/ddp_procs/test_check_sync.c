@@ -1,4 +1,4 @@
-/* Comparing what the ranks hold: the first tensor that differs is named, with the ranks, on all of them. */
+/* Comparing the state of ranks: all of them name the first tensor that differs, and the ranks. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,21 +18,20 @@ static void any_rank(struct rank *rank) {
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_OK);
     if (rank->rank == 2) two[1]++;
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "two (16 bytes) is not the same everywhere: other bits than on rank 0 on rank 2") == 0);
+    CHECK(strcmp(rank->message, "two (16 bytes) differs between ranks: other bits than on rank 0 on rank 2") == 0);
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 1) ==
-          LS_OK); /* what is not in the list does not count */
+          LS_OK); /* tensors that are not in the list are not compared */
     rank->message[0] = '\0';
-    if (rank->rank == 0) one[0] = -1; /* the first in the list, not the first in time */
+    if (rank->rank == 0) one[0] = -1; /* the first in the list, not the first to change */
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "one (12 bytes) is not the same everywhere: other bits than on rank 0 on ranks 1-3") ==
-          0);
-    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group goes on */
+    CHECK(strcmp(rank->message, "one (12 bytes) differs between ranks: other bits than on rank 0 on ranks 1-3") == 0);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group still works */
     rank_close(rank);
 }
 
 TEST(the_first_difference_is_named) { run_training_ranks(4, any_rank, NULL); }
 
-/* NaN has bits too; so have the two zeros. */
+/* Bits are compared, so a NaN equals itself, and the two zeros differ. */
 static void bits_rank(struct rank *rank) {
     CHECK(rank_open(rank, "inline", "direct", PLAN_TIMEOUT_S) == LS_OK);
     uint32_t nan = 0x7fc00001;
@@ -49,7 +48,7 @@ TEST(bits_are_compared_not_values) { run_training_ranks(2, bits_rank, NULL); }
 
 /* --- the state of a run ------------------------------------------------------------------------------------------- */
 
-/* Changes one number for a moment, and expects that this is what is found. */
+/* Changes one number temporarily, and expects the comparison to find it. */
 static void expect_found(struct rank *rank, struct job *job, float *number, bool buffers, const char *text) {
     ls_parallel *p = job->session.parallel;
     float kept = *number;
@@ -81,7 +80,8 @@ static void state_rank(struct rank *rank) {
     size_t last = ls_model_parameter_count(model) - 1;
     float *first_moment = (float *)ls_optimizer_moment(p->optimizer, 0, 0);
     float *second_moment = (float *)ls_optimizer_moment(p->optimizer, 1, last);
-    expect_found(rank, &job, ls_model_parameter(model, last)->data + 9, false, "fc.bias (40 bytes) is not the same");
+    expect_found(rank, &job, ls_model_parameter(model, last)->data + 9, false,
+                 "fc.bias (40 bytes) differs between ranks");
     expect_found(rank, &job, first_moment, false, "the optimizer's first moment of conv1.weight (1600 bytes)");
     expect_found(rank, &job, second_moment + 9, false, "the optimizer's second moment of fc.bias (40 bytes)");
     expect_found(rank, &job, ls_model_buffer(model, 3)->data + 31, true, "bn2.running_var (128 bytes)");
@@ -90,7 +90,7 @@ static void state_rank(struct rank *rank) {
 
 TEST(parameters_moments_and_buffers_are_compared) { run_training_ranks(3, state_rank, NULL); }
 
-/* With compare_each_step a difference ends the step after which it first shows. */
+/* With compare_each_step a difference ends the first step after which it is visible. */
 static void each_step_rank(struct rank *rank) {
     struct job job;
     struct plan plan = job_plan("mlp:8,6,4", 3, 6, 60);
@@ -101,7 +101,7 @@ static void each_step_rank(struct rank *rank) {
     for (size_t k = 0; k < 3; k++) CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
     if (rank->rank == 2) ls_model_parameter(job.session.model, 2)->data[5] *= 2;
     CHECK(session_step(&job.session, &job.samples.batches[3]) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) is not the same everywhere: other bits than on "
+    CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) differs between ranks: other bits than on "
                                 "rank 0 on rank 2") == 0);
     job_close(rank, &job);
 }
@@ -111,7 +111,7 @@ TEST(a_step_ends_at_the_first_difference) {
     for (size_t m = 0; m < 3; m++) run_training_ranks(3, each_step_rank, modes[m]);
 }
 
-/* A rank that dies instead of comparing is missed. */
+/* If a rank dies instead of comparing, the others report it. */
 static void dying_rank(struct rank *rank) {
     CHECK(rank_open(rank, "inline", "direct", PLAN_TIMEOUT_S) == LS_OK);
     if (rank->rank == 1) _exit(1);

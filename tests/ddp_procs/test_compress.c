@@ -1,4 +1,4 @@
-/* Gradients that travel as halves (--compress): PyTorch's rule by hand, what overflows, and what goes with it. */
+/* Gradients sent in half precision (--compress): PyTorch's rule by hand, overflow, and other options in combination. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static void golden_rank(struct rank *rank) {
         struct reduced r;
         ddp_reducer_options options = compressed((ls_dtype)half, 25);
         reduced_create(rank, &r, "mlp:1,8", 1, &options);
-        for (int turn = 0; turn < 2; turn++) { /* after the first one, uncompressed gradients round otherwise */
+        for (int turn = 0; turn < 2; turn++) { /* the second rounds uncompressed gradients differently */
             turn_of_dy(rank, &r, dy, 8);
             for (size_t p = 0; p < 2; p++) {
                 const float *gradient = ls_model_parameter(r.model, p)->gradient;
@@ -74,11 +74,11 @@ static void golden_on_a_rank_of_its_own(struct rank *rank) {
 
 TEST(pytorchs_numbers) {
     run_training_ranks(2, golden_on_a_rank_of_its_own, NULL);
-    run_training_ranks(1, golden_on_a_rank_of_its_own, NULL); /* nothing travels, and the hook runs all the same */
+    run_training_ranks(1, golden_on_a_rank_of_its_own, NULL); /* nothing is sent, but the hook runs */
 }
 
-/* What rank 0's order of summation must give: each gradient rounded, then divided by W in half precision, then summed
- * in fp32 and rounded once. *differ counts where dividing first would have given something else. */
+/* The result of rank 0's order of summation: each gradient rounded, then divided by W in half precision, then summed in
+ * fp32 and rounded once. *differ counts the values for which dividing first gives another result. */
 static float by_hand(ls_dtype half, const float *of_ranks, int world_size, size_t *differ) {
     float sum = 0, divided_first = 0;
     for (int r = 0; r < world_size; r++) {
@@ -107,7 +107,7 @@ static void rule_rank(struct rank *rank) {
                 CHECK(ls_model_parameter(r.model, 1)->gradient[i] == expected);
             }
         }
-        CHECK(differ > 5); /* the test can tell */
+        CHECK(differ > 5); /* the test can tell the two apart */
         reduced_destroy(&r);
     }
     reduced_rank_close(rank);
@@ -115,7 +115,7 @@ static void rule_rank(struct rank *rank) {
 
 TEST(gradients_are_rounded_then_divided_then_summed) { run_training_ranks(3, rule_rank, NULL); }
 
-/* --- what goes with it -------------------------------------------------------------------------------------------- */
+/* --- other options ------------------------------------------------------------------------------------------------ */
 
 static void read_gradients(const ls_model *model, float *values) {
     for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
@@ -127,7 +127,7 @@ static void read_gradients(const ls_model *model, float *values) {
 
 enum { DEEP = 64 * 48 + 48 + 48 * 32 + 32 + 32 * 10 + 10, TURNS = 3 };
 
-/* A way to run, and what each rank's gradients are at its end, in memory that the test shares with its ranks. */
+/* A configuration, and each rank's gradients at its end, in memory that the test shares with its ranks. */
 struct way {
     const char *mode;
     ls_dtype compress;
@@ -135,7 +135,7 @@ struct way {
     float *gradients[3];
 };
 
-/* A few turns of a model with several buckets: half the bytes, and half of the memory more. */
+/* A few turns of a model with several buckets: half the bytes, and half as much memory again. */
 static void several_turns_rank(struct rank *rank) {
     const struct way *way = rank->argument;
     struct reduced r;
@@ -155,7 +155,7 @@ static void several_turns_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-/* Whatever order the streams run in, and before or after the end of backward: the same bits, on all ranks. */
+/* In any order of the streams, and before or after the end of backward: the same bits, on all ranks. */
 TEST(every_order_gives_the_same_bits) {
     struct way ways[] = {{"inline", LS_FP16, true, {NULL}},     {"shuffle:3", LS_FP16, true, {NULL}},
                          {"shuffle:11", LS_FP16, true, {NULL}}, {"shuffle:5", LS_FP16, true, {NULL}},
@@ -177,7 +177,7 @@ TEST(every_order_gives_the_same_bits) {
     munmap(memory, sizeof(float[WAYS][3][DEEP]));
 }
 
-/* A gradient that no half can hold, on one rank: all skip the step, and halve the scale. */
+/* A gradient of one rank that half precision cannot represent: all ranks skip the step, and halve the scale. */
 static void overflow_rank(struct rank *rank) {
     struct reduced r;
     ddp_reducer_options options = compressed(LS_FP16, 25);
@@ -193,7 +193,7 @@ static void overflow_rank(struct rank *rank) {
     CHECK(ls_optimizer_create(&optimizer, r.model, &adam) == LS_OK);
     ls_model_parameters(r.model, &parameters, &count);
     memcpy(before, parameters, sizeof before);
-    float dy = rank->rank == 1 ? 70000 : 1; /* an average of about 35000 would do */
+    float dy = rank->rank == 1 ? 70000 : 1; /* though the average, about 35000, could be represented */
     turn_of_dy(rank, &r, &dy, 1);
     CHECK(isinf(ls_model_parameter(r.model, 0)->gradient[0]));
     CHECK(ls_optimizer_step(optimizer, NULL) == LS_OK);
@@ -213,7 +213,7 @@ static void overflow_rank(struct rank *rank) {
 
 TEST(an_overflow_on_one_rank_skips_the_step_on_all) { run_training_ranks(2, overflow_rank, NULL); }
 
-/* A weight that one of two ranks uses gets half of that rank's gradient; one that none uses is reported. */
+/* A weight that one of two ranks uses gets half of that rank's gradient; a weight that no rank uses is reported. */
 static void unused_rank(struct rank *rank) {
     struct reduced r;
     ddp_reducer_options options = compressed(LS_BF16, 25);

@@ -1,5 +1,5 @@
-/* DistributedDataParallel on forked ranks: what its construction checks and shares, when buffers travel, and what
- * no_sync does to a step. That its bits are right is shown in tests/parallel. */
+/* DistributedDataParallel on forked ranks: the checks and broadcasts of its construction, when buffers are broadcast,
+ * and the effect of no_sync on a step. tests/parallel checks that its bits are right. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 static void shares_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, job_plan("convnet", 3, 3, 30), NULL);
-    ls_model *first; /* rank 0's weights are those of seed 0, the others began with another one */
+    ls_model *first; /* rank 0's weights are those of seed 0, the others begin with another seed */
     CHECK(ls_model_create(&first, job.session.devices[0], "convnet", 1, LS_FP32) == LS_OK);
     CHECK(ls_model_init(first, 0) == LS_OK);
     float *expected, *got;
@@ -54,7 +54,7 @@ TEST(models_that_differ_are_refused_on_every_rank) {
     for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) run_training_ranks(3, misfit_rank, &misfits[m]);
 }
 
-/* One rank without memory: it says so, the others learn of it; nobody waits for ever. */
+/* One rank without memory reports it, and the others are informed; no rank waits for ever. */
 static void poor_rank(struct rank *rank) {
     bool poor = rank->rank == 1;
     ls_flag *told = *(ls_flag *const *)rank->argument;
@@ -73,7 +73,7 @@ static void poor_rank(struct rank *rank) {
     ls_status status = ddp_create(&parallel, model, &ddp);
     CHECK(status == (poor ? LS_ERR_NO_MEMORY : LS_ERR_PEER));
     CHECK(parallel == NULL);
-    /* the poor rank stays until the other one knows: its leaving must not be what tells it */
+    /* the poor rank leaves only after the other one has the message, which must not result from its leaving */
     if (!poor) ls_flag_raise(told);
     if (poor) CHECK(ls_flag_wait(told, 1, 0, ls_now_us() + 10e6));
     CHECK(strstr(rank->message, poor ? "device 0 is out of memory" : "rank 1") != NULL);
@@ -92,7 +92,7 @@ TEST(a_rank_that_cannot_build_stops_the_others) {
     shared_free(told, sizeof *told);
 }
 
-/* --- buckets of the model that is made for them ------------------------------------------------------------------ */
+/* --- buckets of a built-in model --------------------------------------------------------------------------------- */
 
 /* 25 MiB are full after seven layers of 1024 x 1024. */
 static void deep_rank(struct rank *rank) {
@@ -117,7 +117,8 @@ TEST(deep_has_several_buckets) { run_training_ranks(2, deep_rank, NULL); }
 
 /* --- buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Makes this rank's running mean unmistakable, trains a step, and says whether rank 0's came in before the forward. */
+/* Makes this rank's running mean unmistakable, trains a step, and returns whether rank 0's arrived before the
+ * forward. */
 static bool buffers_came(const struct rank *rank, struct job *job, size_t k, bool sync) {
     const struct ls_tensor *mean = ls_model_buffer(job->session.model, 0);
     job->session.parallel->no_sync = !sync;
@@ -130,7 +131,7 @@ static bool buffers_came(const struct rank *rank, struct job *job, size_t k, boo
     return rank->rank > 0 && fabsf(mean->data[0]) < 100;
 }
 
-/* They travel before a forward unless the one before it was no synchronised training forward. */
+/* Buffers are broadcast before a forward unless the previous pass was not a synchronised training forward. */
 static void buffers_rank(struct rank *rank) {
     struct job job;
     bool mine = rank->rank > 0;
@@ -145,7 +146,7 @@ static void buffers_rank(struct rank *rank) {
     CHECK(sum == 2 * (double)own); /* the same on both ranks now */
     CHECK(!buffers_came(rank, &job, 2, true));
     CHECK(buffers_came(rank, &job, 3, true) == mine);
-    CHECK(buffers_came(rank, &job, 4, false) == mine); /* no_sync: the forward before it was synchronised */
+    CHECK(buffers_came(rank, &job, 4, false) == mine); /* no_sync: the previous forward was synchronised */
     CHECK(!buffers_came(rank, &job, 5, true));
     CHECK(buffers_came(rank, &job, 0, true) == mine);
     job_close(rank, &job);
@@ -190,7 +191,7 @@ static void halves_rank(struct rank *rank) {
 
 TEST(halves_add_up_without_synchronising_the_first) { run_training_ranks(2, halves_rank, NULL); }
 
-/* A step whose gradients stay local lets the ranks drift apart, and comparing them tells so on all of them. */
+/* A step whose gradients stay local lets the ranks drift apart; a comparison reports it on all of them. */
 static void drift_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, job_plan("mlp:20,8,4", 3, 9, 54), NULL);
@@ -204,7 +205,7 @@ static void drift_rank(struct rank *rank) {
 
 TEST(drifting_ranks_are_noticed) { run_training_ranks(3, drift_rank, NULL); }
 
-/* The gradients of an earlier step do not come back: after the update, the next backward overwrites. */
+/* The gradients of an earlier step are not used again: after the update, the next backward overwrites them. */
 static void empty_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, job_plan("mlp:20,8,4", 4, 9, 30),

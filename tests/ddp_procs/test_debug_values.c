@@ -1,5 +1,5 @@
-/* --debug-values: eight bugs, each of which trains on without a word, are found by the tensor, the axis and the place; and what is
- * right passes, with the same bits. Each bug is planted into a rank that has been set up as it should be. */
+/* --debug-values: eight bugs, none of which stops training without it, are found by tensor, axis and place; and correct
+ * runs pass, with the same bits. Each bug is planted into a rank that has been set up correctly. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct bug {
     const char *found[5];
 };
 
-/* What ranks share. */
+/* Memory that the ranks share. */
 struct scene {
     struct bug bug;
     bool checks;
@@ -46,7 +46,7 @@ static void check_values(struct rank *rank, const struct job *job) {
     CHECK(ls_values_begin(sizes, groups) == LS_OK);
 }
 
-/* Until all have failed, since a rank that leaves is missed by the others. */
+/* Waits until all ranks have failed, since the others would report a rank that leaves. */
 static void await_all(struct scene *scene, int ranks) {
     atomic_fetch_add(&scene->failed, 1);
     for (int i = 0; i < 2000 && atomic_load(&scene->failed) < ranks; i++)
@@ -68,10 +68,10 @@ static void steps_rank(struct rank *rank) {
     CHECK(status == (scene->checks ? LS_ERR_INVALID : LS_OK));
     for (int i = 0; scene->checks && bug->found[i]; i++) CHECK(strstr(rank->message, bug->found[i]));
     if (scene->checks) await_all(scene, rank->world_size);
-    _exit(0); /* what has been planted is not taken down */
+    _exit(0); /* planted bugs are not removed */
 }
 
-/* Nobody hears of it without the labels; with them every rank does. */
+/* No rank fails without the labels; with them every rank does. */
 static void expect_found(const struct bug *bug) {
     struct scene *scene = shared_alloc(sizeof *scene);
     assert_non_null(scene);
@@ -102,7 +102,7 @@ static struct plan shared_convnet(void) {
     return plan;
 }
 
-/* --- the eight ------------------------------------------------------------------------------------------------------- */
+/* --- the eight bugs ----------------------------------------------------------------------------------------------- */
 
 static void swap_f_and_g(struct rank *rank, struct job *job) {
     (void)rank;
@@ -160,7 +160,7 @@ TEST_IN(scratch, a_norms_gradient_left_partial) {
                       .found = {"the gradient of transformer.h.0.ln_1.weight, tensor axis, update: found partial"}});
 }
 
-/* In place of the sum over two replicas: half of that over all four ranks. */
+/* Half of the sum over all four ranks, instead of the sum over two replicas. */
 static ls_status sum_over_the_world(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                     ls_dtype dtype) {
     (void)bucket;
@@ -224,7 +224,7 @@ TEST(batch_norm_in_the_wrong_group) {
         .found = {"the statistics of bn2, tensor axis, block 1, forward: found replicated", "all_gather"}});
 }
 
-/* An optimizer that knows nothing of the other parts of the network. */
+/* An optimizer that ignores the other parts of the network. */
 static void clip_by_own_norm(struct rank *rank, struct job *job) {
     ls_parallel *p = job->session.parallel;
     size_t count = ls_model_parameter_count(p->model);
@@ -247,7 +247,7 @@ TEST_IN(scratch, clipping_by_a_shards_norm) {
                       .found = {"the square sum of the gradients, tensor axis, update: found partial", "clipping"}});
 }
 
-/* --- good runs ------------------------------------------------------------------------------------------------------- */
+/* --- correct runs ------------------------------------------------------------------------------------------------- */
 
 static const struct good {
     enum mode mode;
@@ -258,7 +258,7 @@ static const struct good {
     {.mode = MODE_DDP, .devices = 2, .convnet = true, .sync_bn = true},
     {.mode = MODE_DDP, .devices = 3, .accumulate = 2, .clip_norm = 0.5},
     {.mode = MODE_ZERO1, .devices = 2, .clip_norm = 0.5},
-    {.mode = MODE_ZERO1, .devices = 4, .convnet = true, .bucket_cap_mb = 0.001}, /* slices that are padding */
+    {.mode = MODE_ZERO1, .devices = 4, .convnet = true, .bucket_cap_mb = 0.001}, /* slices that consist of padding */
     {.mode = MODE_ZERO2, .devices = 2, .accumulate = 2},
     {.mode = MODE_ZERO3, .devices = 2},
     {.mode = MODE_PIPELINE, .devices = 4, .parts = 2, .accumulate = 2, .clip_norm = 0.5},

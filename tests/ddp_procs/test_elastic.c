@@ -1,6 +1,7 @@
-/* --elastic: ranks that die in each moment of a step, and while the others come to terms. Whoever is left trains to the end:
- * every sample is trained on once an epoch, and the weights have the bits of runs that resume, with those ranks, from
- * checkpoints of the steps in which the groups changed. (Real launchers and kills: tests/programs/test_elastic_runs.c.) */
+/* --elastic: ranks that die at each moment of a step, and while the others form a new group. The remaining ranks train
+ * to the end: every sample is trained on once an epoch, and the weights have the bits of runs that resume, with those
+ * ranks, from checkpoints of the steps in which the groups changed. (Real launchers and kills:
+ * tests/programs/test_elastic_runs.c.) */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { SAMPLES = 600, EPOCHS = 2, STEPS = EPOCHS * SAMPLES / COUNTED_BATCH };
 
 static char options[1200], zeros[300];
 
-/* Samples that count. `more`: options. */
+/* Samples that count how often they are used. `more`: options. */
 static const char *counted(const char *more) {
     static char folder[300];
     snprintf(folder, sizeof folder, "%s", scratch_path("data"));
@@ -43,7 +44,7 @@ static void print_legs(const elastic_job *job) {
     printf("    %d done, %d failed\n", job->done, job->failed);
 }
 
-/* The same weights, and statistics of batch norm, as runs from checkpoints. */
+/* The same weights, and statistics of batch norm, as in runs that resume from checkpoints. */
 static void expect_reference(const elastic_job *job, int64_t steps) {
     size_t nbytes, there_nbytes;
     char *weights = scratch_read(scratch_path("weights"), &nbytes);
@@ -56,7 +57,7 @@ static void expect_reference(const elastic_job *job, int64_t steps) {
     assert_true(same);
 }
 
-/* A job that ends with so many ranks, and went on from one of these steps last. */
+/* A job that ends with `ranks` ranks, and whose last group began at a step from `first` to `last`. */
 static void expect_run_from(elastic_job job, int ranks, int64_t first, int64_t last) {
     elastic_job_run(&job);
     for (int tries = 0; job.missed && tries < 4; tries++) elastic_job_run(&job);
@@ -75,7 +76,7 @@ static elastic_job job_of(const char *more, fate first, fate second) {
         .ranks = 4, .limits = "1:4", .options = counted(more), .init = zeros, .fates = {first, second}};
 }
 
-/* What ranks that part lean on: --resume in the middle of an epoch, with other ranks, trains on the rest of it. */
+/* The basis of elastic training: --resume in the middle of an epoch, with other ranks, trains on the rest of it. */
 static void resume_with_other_ranks(const char *more) {
     elastic_job job = job_of(more, NOBODY, NOBODY);
     job.legs = 4;
@@ -101,7 +102,7 @@ TEST_IN(scratch, test_in_the_first_step) {
     expect_each_sample_once_an_epoch();
 }
 
-/* Buckets are on their way, and some may have arrived. */
+/* Some buckets are being reduced, and others may be complete. */
 TEST_IN(scratch, test_in_the_reduction) {
     setenv("LS_CPU_STREAMS", "threads", 1);
     expect_run_from(job_of("--allreduce ring --bucket-cap-mb 0.001 ", (fate){1, BEHIND_BACKWARD, 9}, NOBODY), 3, 9, 10);
@@ -142,7 +143,7 @@ TEST_IN(scratch, test_rank_0_gets_it) {
     expect_run(job_of("--optimizer adam ", (fate){0, LOSES_UPDATE, 7}, NOBODY), 4, 8);
 }
 
-/* One dies between reduction and update, and one hears of it in the reduction. */
+/* One rank dies between reduction and update, and another finds the group broken in the reduction. */
 TEST_IN(scratch, test_one_dies_and_one_is_behind) {
     expect_run(job_of("", (fate){3, AFTER_UPDATE, 7}, (fate){1, LOSES_UPDATE, 7}), 3, 8);
     expect_each_sample_once_an_epoch();
@@ -179,14 +180,14 @@ TEST_IN(scratch, test_while_a_group_forms) {
     expect_each_sample_once_an_epoch();
 }
 
-/* The state of rank 0 is on its way to rank 1, which keeps its own until it has come whole. */
+/* Rank 0 is sending its state to rank 1, which keeps its own until the whole state has arrived. */
 TEST_IN(scratch, test_while_a_state_travels) {
     elastic_job job = job_of("", (fate){1, LOSES_UPDATE, 7}, (fate){0, IN_FORMING, 0});
     expect_run(job, 3, 8);
     expect_each_sample_once_an_epoch();
 }
 
-/* One rank has the last update, and dies while it sends it: the other goes on with what it had. */
+/* The only rank with the last update dies while it sends its state: the other continues with its own. */
 TEST_IN(scratch, test_while_the_only_state_travels) {
     elastic_job job = job_of("", (fate){1, LOSES_UPDATE, 7}, (fate){0, IN_SENDING, 0});
     job.ranks = 2;
@@ -194,7 +195,7 @@ TEST_IN(scratch, test_while_the_only_state_travels) {
     expect_each_sample_once_an_epoch();
 }
 
-/* A forward pass has changed running statistics, and its step is done again. */
+/* A forward pass has changed running statistics, and its step is repeated. */
 TEST_IN(scratch, test_batch_norm) {
     static const char *const recipes[] = {"--sync-bn", ""};
     for (size_t i = 0; i < COUNT_OF(recipes); i++) {
@@ -208,9 +209,9 @@ TEST_IN(scratch, test_batch_norm) {
     }
 }
 
-/* --- one stops, or comes back -------------------------------------------------------------------------------------- */
+/* --- one stops, or is restarted ----------------------------------------------------------------------------------- */
 
-/* It is left out at the deadline; awake again, it joins, and takes the state that the others have come to. */
+/* The stopped rank is excluded at the deadline. When it continues, it joins, and receives the others' current state. */
 TEST_IN(scratch, test_a_rank_that_stops) {
     elastic_job job = job_of("", (fate){2, STOPS, 7}, NOBODY);
     job.timeout_s = STOPPED_S / 3.0;
@@ -222,7 +223,7 @@ TEST_IN(scratch, test_a_rank_that_stops) {
     expect_each_sample_once_an_epoch();
 }
 
-/* The joiner has nothing; it gets all that a checkpoint holds: moments, scaler, the order of the buckets. */
+/* A restarted rank has no state; it receives all that a checkpoint holds: moments, scaler, the order of the buckets. */
 TEST_IN(scratch, test_a_rank_that_is_started_again) {
     static const char *const recipes[] = {
         "--steps 400 --optimizer adam --precision fp16 --growth-interval 3 ",
@@ -250,13 +251,13 @@ static void expect_output(const char *name, const char *words) {
     free(text);
 }
 
-/* Nobody else has written what rank 0 has. */
+/* No other rank has written rank 0's files. */
 TEST_IN(scratch, test_rank_0_dies_when_all_is_done) {
     expect_run(job_of("", (fate){0, WHEN_DONE, 0}, NOBODY), 3, STEPS);
     expect_each_sample_once_an_epoch();
 }
 
-/* What any other rank has done is of no use to anybody. */
+/* The results of any other rank are not needed. */
 TEST_IN(scratch, test_another_rank_dies_when_all_is_done) {
     elastic_job job = job_of("", (fate){2, WHEN_DONE, 0}, NOBODY);
     elastic_job_run(&job);
@@ -264,7 +265,7 @@ TEST_IN(scratch, test_another_rank_dies_when_all_is_done) {
     assert_int_equal(job.legs, 1);
 }
 
-/* Two are too few; they do not wait for ever. */
+/* Two ranks are too few; they do not wait for ever. */
 TEST_IN(scratch, test_too_few_are_left) {
     elastic_job job = job_of("", (fate){0, IN_FORWARD, 7}, (fate){3, IN_FORWARD, 9});
     job.limits = "3:4";
@@ -275,7 +276,7 @@ TEST_IN(scratch, test_too_few_are_left) {
     expect_output("rank1.txt", "too few ranks met at the store");
 }
 
-/* Those that come anew cannot go on where nobody knows what was reached. */
+/* Restarted ranks cannot continue if no rank with the state is left. */
 TEST_IN(scratch, test_nobody_with_the_state_is_left) {
     elastic_job job = job_of("", (fate){0, IN_FORWARD, 7}, (fate){1, IN_FORWARD, 7});
     job.ranks = 2;
@@ -287,7 +288,7 @@ TEST_IN(scratch, test_nobody_with_the_state_is_left) {
     expect_output("rank1.txt", "every rank that had the training's state has died");
 }
 
-/* What one finds wrong would be wrong for all. */
+/* An error in the training itself would occur on all ranks. */
 TEST_IN(scratch, test_a_loss_that_is_not_finite_ends_all) {
     elastic_job job = {
         .ranks = 3, .limits = "1:3", .options = "--model mlp:784,16,10 --batch-size 60 --steps 50 --lr 1e30"};

@@ -1,5 +1,5 @@
-/* Parameters that take no part in a step: refused by name, or with find_unused averaged with the ranks that have used
- * them and otherwise left alone. */
+/* Parameters that are unused in a step: rejected by name, or with find_unused averaged with the ranks that have used
+ * them and otherwise left unchanged. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static struct plan make(const char *model, int ranks, size_t batch) {
 
 /* --- PyTorch's number -------------------------------------------------------------------------------------------- */
 
-/* One weight whose gradient is 1 where it is used, and a bias that everybody uses. */
+/* One weight whose gradient is 1 where it is used, and a bias that all ranks use. */
 static void golden_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, make("mlp:1,1", 2, 2), NULL);
@@ -35,7 +35,7 @@ static void golden_rank(struct rank *rank) {
         const struct ls_tensor *weight = ls_model_parameter(model, 0);
         float x = 1, dy = 1;
         ddp_reducer *reducer = reducer_of(job.session.parallel);
-        weight->gradient[0] = 99; /* what an earlier step has left does not count */
+        weight->gradient[0] = 99; /* a value that an earlier step has left is ignored */
         CHECK(ddp_reducer_arm(reducer, true, 1) == LS_OK);
         (void)ls_model_forward(model, &x, 1, true);
         ls_model_backward(model, &dy, false);
@@ -50,17 +50,17 @@ static void golden_rank(struct rank *rank) {
 
 TEST(used_on_one_of_two_ranks_gives_half) { run_training_ranks(2, golden_rank, NULL); }
 
-/* --- what is averaged, in any pattern ----------------------------------------------------------------------------- */
+/* --- averages, for any pattern of use ----------------------------------------------------------------------------- */
 
 enum { PARAMETERS = 6 }; /* of mlp:12,8,6,4 */
 
-/* Who uses what changes from step to step; parameter 3 is used by nobody in step 2. */
+/* Different ranks use different parameters in each step; in step 2 none uses parameter 3. */
 static bool is_unused(int rank, size_t k, size_t parameter) {
     if (k == 2 && parameter == 3) return true;
     return ((size_t)rank * 5 + k * 3 + parameter * 7) % 4 == 0 && parameter != 3;
 }
 
-/* What the gradient must be: the mean over the ranks of what each computes alone, or zero. */
+/* The expected gradient: the mean over the ranks of each rank's own gradient, or zero. */
 static void expect_average(const struct rank *rank, const struct job *job, ls_model *plain, size_t k) {
     static float sum[PARAMETERS][12 * 8];
     memset(sum, 0, sizeof sum);
@@ -127,8 +127,8 @@ static void pattern_rank(struct rank *rank) {
 
 TEST(each_step_averages_what_was_used) { run_training_ranks(3, pattern_rank, NULL); }
 
-/* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's
- * first step then. */
+/* A parameter that no rank has used is unchanged, also by weight decay, and its moments too. If it is first used later,
+ * it then takes Adam's first step. */
 static void alone_rank(struct rank *rank) {
     struct job job;
     struct plan plan = make("mlp:12,8,6,4", 2, 8);
@@ -161,14 +161,14 @@ TEST(what_nobody_uses_is_left_alone) {
     run_training_ranks(1, alone_rank, NULL);
 }
 
-/* Used in the half without reduction is used: its gradient, which waits for the reduction, counts. */
+/* A parameter that is used in the half without reduction counts as used: its gradient is kept for the reduction. */
 static void no_sync_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, make("mlp:12,8,6,4", 2, 8), NULL);
     ls_parallel *p = job.session.parallel;
     const struct ls_tensor *bias = ls_model_parameter(job.session.model, 5);
     for (int turn = 0; turn < 2; turn++) {
-        bool first_half = turn == 0; /* the half in which it is used; the other half leaves it as it is */
+        bool first_half = turn == 0; /* the half in which it is used; the other half leaves its gradient unchanged */
         p->no_sync = true;
         set_unused(rank, job.session.model, 5, !first_half);
         job_gradients(rank, &job, 0);
@@ -184,7 +184,7 @@ static void no_sync_rank(struct rank *rank) {
         CHECK(bias->gradient[0] != 0);
         CHECK(ls_step_update(p) == LS_OK);
     }
-    set_unused(rank, job.session.model, 5, true); /* and now by nobody: the halves before the last reduction are past */
+    set_unused(rank, job.session.model, 5, true); /* now unused on all ranks since the last reduction */
     job_step(rank, &job, 2);
     CHECK(ddp_reducer_unused(reducer_of(p)) != NULL);
     job_close(rank, &job);
@@ -192,13 +192,13 @@ static void no_sync_rank(struct rank *rank) {
 
 TEST(used_before_the_reduction_counts) { run_training_ranks(2, no_sync_rank, NULL); }
 
-/* A rank without samples uses nothing, and keeps nobody from anything. */
+/* A rank without samples uses nothing, and does not prevent use by others. */
 static void empty_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, make("mlp:12,8,6,4", 3, 4), NULL); /* 4 samples on 3 ranks: 2 2 0 */
     const ls_batch *batch = &job.samples.batches[0];
     CHECK((batch->count == 0) == (rank->rank == 2));
-    if (rank->rank < 2) set_unused(rank, job.session.model, 2, true); /* by the two that have samples */
+    if (rank->rank < 2) set_unused(rank, job.session.model, 2, true); /* unused on both ranks that have samples */
     job_step(rank, &job, 0);
     const bool *unused = ddp_reducer_unused(reducer_of(job.session.parallel));
     CHECK(unused && unused[2] && !unused[0] && !unused[3]);
@@ -230,22 +230,23 @@ static void buckets_rank(struct rank *rank) {
 
 TEST(buckets_keep_the_order_of_the_definition) { run_training_ranks(2, buckets_rank, NULL); }
 
-/* --- without find_unused, and without need of it ------------------------------------------------------------------ */
+/* --- without find_unused, or where it is not needed --------------------------------------------------------------- */
 
-/* Named in the same step, by the rank that misses it; the others learn who has given up. */
+/* The rank that misses the parameter names it in the same step; the others name that rank. */
 static void missing_rank(struct rank *rank) {
     struct job job;
     struct plan plan = make("mlp:12,8,6,4", 2, 8);
     plan.find_unused = false;
     plan.bucket_cap_mb = 0.0001;
     job_open(rank, &job, plan, NULL);
-    job_step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
+    job_step(rank, &job, 0); /* from the next step on the buckets are in order of readiness */
     set_unused(rank, job.session.model, 2, rank->rank == 1);
     set_unused(rank, job.session.model, 3, rank->rank == 1);
     ls_status status = ls_step_gradients(job.session.parallel, &job.samples.batches[1]);
     if (rank->rank == 1) {
         CHECK(status == LS_ERR_INVALID);
-        CHECK(strstr(rank->message, "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 waits") != NULL);
+        CHECK(strstr(rank->message,
+                     "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 and all after it wait") != NULL);
         CHECK(strstr(rank->message, "--find-unused") != NULL);
         ls_comm_abort(job.plan.groups.job, "a step failed");
     } else {
@@ -269,7 +270,7 @@ static void warning_rank(struct rank *rank) {
         job_step(rank, &job, k % job.plan.steps);
         if (k == 8) CHECK(count_text(stderr_end(), "warning") == 0), stderr_begin();
     }
-    CHECK(count_text(stderr_end(), "without --find-unused") == (rank->rank == 0 && !needed ? 1 : 0));
+    CHECK(count_text(stderr_end(), "leave --find-unused out") == (rank->rank == 0 && !needed ? 1 : 0));
     job_close(rank, &job);
 }
 

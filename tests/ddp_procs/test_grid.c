@@ -1,5 +1,5 @@
-/* DistributedDataParallel on the data axis of a grid: each group of that axis is a job of its own as far as gradients are
- * concerned, and one job with all others when ranks end. */
+/* DistributedDataParallel on the data axis of a grid: for gradients each group of that axis is a separate job; for the
+ * end of ranks all of them are one job. */
 #include <string.h>
 
 #include "common/comm/mesh.h"
@@ -92,14 +92,14 @@ TEST(a_data_axis_has_the_bits_of_a_job_of_its_ranks) {
     shared_free(outcomes, DATA * sizeof *outcomes);
 }
 
-/* A rank that gives up is named on all ranks, also on those that average with others. */
+/* A rank that gives up is named on all ranks, also on those of other data groups. */
 static void gives_up_rank(struct rank *rank) {
     struct grid_rank g = open_grid(rank);
     ls_parallel *p = g.parallel;
     ls_status status = LS_OK;
     double value = 1;
     if (rank->rank == 3) {
-        CHECK(ls_sum_over_ranks(p, &value, 1) == LS_OK); /* all are there */
+        CHECK(ls_sum_over_ranks(p, &value, 1) == LS_OK); /* all ranks are running */
         CHECK(p->process->give_up(p, "for a reason", &status));
     } else {
         while (status == LS_OK) status = ls_sum_over_ranks(p, &value, 1);

@@ -1,5 +1,5 @@
-/* hosts: which ranks share a host, and by which address others reach it. Each rank is a process with an identity of its
- * own. */
+/* hosts: which ranks share a host, and the address by which others reach it. Each rank is a process with its own
+ * identity. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { RANKS_MAX = 4, TEXT_CAPACITY = 600 };
 
-/* What a rank is to find. */
+/* The expected result of a rank. */
 typedef struct rank_case {
     const char *identity, *interface; /* NULL: not set */
     const char *expected;             /* "number of hosts: the host of each rank, address", or the error's beginning */
@@ -79,7 +79,7 @@ TEST(test_hosts_are_numbered_by_their_lowest_ranks) {
     expect(cases, 4, 2);
 }
 
-/* Whatever the launcher says: two of its agents run on one host. */
+/* Two agents of a launcher are on one host if one machine runs them, whatever their variables. */
 TEST(test_processes_of_one_machine_are_on_one_host) {
     static const rank_case cases[] = {{NULL, NULL, "1: 0 0, "}, {NULL, NULL, "1: 0 0, "}};
     expect(cases, 2, 1);
@@ -98,7 +98,7 @@ TEST(test_the_interface_that_is_named) {
         {"a", "lo", "2: 0 1, 127.0.0.1"},
         {"b", "no_such0",
          "the environment's LS_SOCKET_IFNAME is 'no_such0', but this host has no network interface of "
-         "that name with an IPv4 address; it has "}};
+         "that name with an IPv4 address; choose among "}};
     expect(cases, 2, 1);
 }
 

@@ -1,5 +1,5 @@
-/* A pipeline (--pipeline): after every step the bits of accumulation on one device with the same micro-batches, whatever else a
- * step has. Every order of the streams: tests/parallel/test_shuffle.c. */
+/* A pipeline (--pipeline): after every step the bits of accumulation on one device with the same micro-batches, in
+ * combination with other options. Every order of the streams: tests/parallel/test_shuffle.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static struct plan make(struct plan plan, int stages, int replicas, int accumula
     return plan;
 }
 
-/* After every step weights, buffers and loss scale are those of the reference, and losses those of its ranks, which the last
- * stages have. */
+/* After every step weights, buffers and loss scale are those of the reference. The last stages have the losses, which
+ * are those of the reference's ranks. */
 static void expect_bits(const struct plan *plan, const struct outcome *expected) {
     struct outcome *got = outcomes_run(plan);
     int replicas = plan_replicas(plan), last = plan->devices - replicas;
@@ -75,7 +75,7 @@ TEST(so_has_every_precision) {
         plan.precision = (ls_dtype)precision;
         plan.optimizer = momentum();
         expect_reference(make(plan, 3, 1, 4));
-        plan.optimizer.scaler.init_scale = 0x1p20; /* some steps are left out, by all stages together */
+        plan.optimizer.scaler.init_scale = 0x1p20; /* all stages skip some steps together */
         plan.optimizer.scaler.growth_interval = 2;
         expect_reference(make(plan, 4, 1, 2));
     }
@@ -115,15 +115,15 @@ TEST(replicas_may_share_the_optimizers_state_out) {
     plan.optimizer = momentum();
     expect_reference(make(plan, 2, 4, 1));
     plan.precision = LS_FP16;
-    plan.optimizer.scaler.init_scale = 0x1p20; /* a rank finds infinities that are not in its own slice */
+    plan.optimizer.scaler.init_scale = 0x1p20; /* a rank skips a step for infinities outside its own slice */
     plan.optimizer.scaler.growth_interval = 2;
     expect_reference(make(plan, 3, 2, 2));
 }
 
 /* --- a tied parameter ------------------------------------------------------------------------------------------------ */
 
-/* The owner begins its last backward from the other's part: with one micro-batch that is one device's order. Here the first stage
- * has two layers with the weight, the second one. */
+/* The owner adds to the other stage's gradient in its last backward: with one micro-batch that is one device's order.
+ * Here the weight belongs to two layers of the first stage and one of the second. */
 TEST(a_tied_parameter_has_the_bits_of_one_device_in_one_micro_batch) {
     ls_network *network = tied_blocks(1, 1);
     struct plan plan = small;
@@ -140,7 +140,7 @@ TEST(a_tied_parameter_has_the_bits_of_one_device_in_one_micro_batch) {
     ls_network_destroy(network);
 }
 
-/* Of a GPT, which has its embedding on the first stage and on the last. */
+/* For a GPT, which has its embedding on the first stage and on the last. */
 static struct plan gpt_plan(void) {
     struct plan plan = gpt_tiny_plan(gpt_tiny_text());
     plan.steps = 6;
@@ -157,7 +157,7 @@ TEST_IN(scratch, so_has_a_gpt) {
     }
 }
 
-/* The copy has the owner's bits. */
+/* The copy has the same bits as the owner's parameter. */
 static void compare_copies(struct rank *rank, struct job *job) {
     struct pipeline *s = pipeline_of(job->session.parallel);
     ls_comm *stages = job->plan.groups.stages;
@@ -172,7 +172,7 @@ static void compare_copies(struct rank *rank, struct job *job) {
     free(owners);
 }
 
-/* A plan, and figures of each step on one device. */
+/* A plan, and each step's losses or norms on one device. */
 struct beside_one {
     struct plan plan;
     double figures[MAX_STEPS];
@@ -193,11 +193,12 @@ static void tied_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-/* In several micro-batches parts of its gradient are added in another order: losses are near, and copies equal. */
+/* With several micro-batches the parts of its gradient are added in another order: losses are close, and copies
+ * equal. */
 TEST_IN(scratch, copies_stay_equal) {
     for (int stages = 2; stages <= 4; stages++) {
         struct beside_one run = {.plan = make(gpt_plan(), stages, 1, 4)};
-        run.plan.allreduce = stages == 2 ? "ring" : "naive"; /* whose order depends on where an element lies */
+        run.plan.allreduce = stages == 2 ? "ring" : "naive"; /* its order depends on an element's position */
         run.plan.optimizer.clip_norm = stages == 3 ? 0.5 : 0;
         run.plan.schedule = stages == 3 ? DDP_GPIPE : DDP_1F1B;
         const struct plan one = plan_equal(&run.plan);
@@ -223,7 +224,7 @@ TEST(only_one_stage_may_have_a_copy) {
 
 /* --- norms ----------------------------------------------------------------------------------------------------------- */
 
-/* The norm is added up over the stages, a tied parameter once: near one device's. */
+/* The norm is summed over the stages, with a tied parameter once: close to one device's. */
 static void norm_rank(struct rank *rank) {
     const struct beside_one *run = rank->argument;
     struct job job;
@@ -246,7 +247,7 @@ static void note_norm(struct session *s, struct outcome *o) {
     o->gradient_error = sqrt(squares);
 }
 
-/* What outcomes keep of a norm is that of the last step, so there is a run for each. */
+/* An outcome keeps the norm of the last step only, so there is a run for each step. */
 static void expect_norms(struct plan plan) {
     struct beside_one run = {.plan = plan};
     struct outcome *one = shared_alloc(MAX_RANKS * sizeof *one);
@@ -268,7 +269,7 @@ TEST_IN(scratch, the_norm_is_that_of_all_stages) {
     expect_norms(make(gpt_plan(), 3, 1, 2));
 }
 
-/* --- what stages have ------------------------------------------------------------------------------------------------ */
+/* --- memory of stages --------------------------------------------------------------------------------------------- */
 
 static void expect_cut(const char *model, int stages, const int *begins) {
     ls_network *network;
@@ -282,9 +283,9 @@ static void expect_cut(const char *model, int stages, const int *begins) {
     ls_network_destroy(network);
 }
 
-/* By cost, not by number. */
+/* Stages are cut by cost, not by number of blocks. */
 TEST(the_dearest_stage_is_as_cheap_as_can_be) {
-    expect_cut("deep", 4, (int[]){0, 4, 8, 12, 17}); /* the last one has 10 units */
+    expect_cut("deep", 4, (int[]){0, 4, 8, 12, 17}); /* the last stage has 10 units */
     expect_cut("deep", 2, (int[]){0, 8, 17});
     expect_cut("mlp:8,8,8,8,800,8", 2, (int[]){0, 4, 5});
     expect_cut("mlp:800,8,8,8,8", 2, (int[]){0, 1, 4});
@@ -307,8 +308,8 @@ static size_t held(const struct job *job, ls_memory_category category) {
     return memory.current_bytes[category];
 }
 
-/* A rank has parameters, gradients and moments of its blocks, and activations for its micro-batches in flight. An evaluation needs
- * room for one block more, which nobody has before. */
+/* A rank has the parameters, gradients and moments of its blocks, and activations for its micro-batches in flight. An
+ * evaluation needs memory for one more block, which is not allocated before. */
 static void memory_rank(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;
@@ -357,8 +358,8 @@ static void golden_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-/* Two stages, four micro-batches; and two replicas of them, which have other micro-batches: half the steps, for their bits are
- * those of DistributedDataParallel (above). */
+/* Two stages, four micro-batches; and two replicas of them, with other micro-batches: half the steps, because their
+ * bits are those of DistributedDataParallel (above). */
 TEST(losses_are_those_of_pytorchs_pipelines) {
     cJSON *golden = golden_json("pipeline_deep.json"), *runs = cJSON_GetObjectItem(golden, "runs");
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* The reducer on forked ranks: averages, their rounding, buckets, and what no_sync leaves local. */
+/* The reducer on forked ranks: averages, their rounding, buckets, and local gradients with no_sync. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void reduced_close(struct rank *rank, struct reduced *r) {
     reduced_rank_close(rank);
 }
 
-/* Forward and backward of a linear model: the gradients follow from x and dy alone. */
+/* Forward and backward of a linear model: the gradients depend on x and dy only. */
 static void pass(const struct rank *rank, ls_model *model, int as_rank, int turn, bool accumulate) {
     float x[BATCH * INPUTS], dy[BATCH * OUTPUTS];
     reduced_fill(x, BATCH * INPUTS, as_rank, turn);
@@ -50,7 +50,7 @@ static void no_sync_rank(struct rank *rank) {
     pass_one(rank, &r, 10 * own, true, true);
     CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 16.5f);
     CHECK(ls_model_parameter(r.model, 1)->gradient[0] == 2.0f);
-    pass_one(rank, &r, 1, true, true); /* the buckets are assigned anew before it, the gradients stay */
+    pass_one(rank, &r, 1, true, true); /* the buckets are rebuilt before it, and the gradients stay */
     CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 17.5f);
     CHECK(ls_model_parameter(r.model, 1)->gradient[0] == 3.0f);
     pass_one(rank, &r, own, false, false);
@@ -62,7 +62,7 @@ TEST(no_sync_leaves_gradients_local) { run_training_ranks(2, no_sync_rank, NULL)
 
 /* --- rounding ---------------------------------------------------------------------------------------------------- */
 
-/* What the ranks' gradients of a turn must become: the sum over ranks in order of fl(g x fl(1/W)) or of fl(g / W). */
+/* The expected gradients of a turn: the sum over ranks in order of fl(g x fl(1/W)) or of fl(g / W). */
 static void expect_average(struct rank *rank, const struct reduced *r, ls_model *plain, int turn, bool divide,
                            size_t *differ) {
     static float multiplied[2][INPUTS * OUTPUTS], divided[2][INPUTS * OUTPUTS];
@@ -108,7 +108,7 @@ static void rounding_rank(struct rank *rank) {
 
 TEST(the_first_step_multiplies_and_later_ones_divide) {
     run_training_ranks(3, rounding_rank, NULL);
-    run_training_ranks(2, rounding_rank, NULL); /* where there is no difference */
+    run_training_ranks(2, rounding_rank, NULL); /* where the two are equal */
     run_training_ranks(4, rounding_rank, NULL);
     run_training_ranks(1, rounding_rank, NULL);
 }
@@ -138,7 +138,7 @@ static void rebuild_rank(struct rank *rank) {
         CHECK(tensor->gradient != before[p]);
         CHECK(memcmp(tensor->gradient, copies[p], tensor->count * sizeof(float)) == 0);
     }
-    /* in the order in which they were ready: the last layer's bias comes first */
+    /* in order of readiness: the last layer's bias is first */
     CHECK(ls_model_parameter(r.model, 3)->gradient < ls_model_parameter(r.model, 2)->gradient);
     CHECK(ls_model_parameter(r.model, 1)->gradient < ls_model_parameter(r.model, 0)->gradient);
     ls_memory_report memory;
@@ -159,25 +159,25 @@ TEST(buckets_follow_the_first_backward) {
     run_training_ranks(1, rebuild_rank, NULL);
 }
 
-/* --- what goes wrong --------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------------------ */
 
 static void missing_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 25);
-    if (rank->argument) reduced_turn(rank, &r, BATCH, 0); /* the first step goes well */
+    if (rank->argument) reduced_turn(rank, &r, BATCH, 0); /* the first step succeeds */
     CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_finish(r.reducer) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "4 parameters got no gradient: fc1.weight fc1.bias fc2.weight fc2.bias;") != NULL);
     reduced_close(rank, &r);
 }
 
-/* A parameter that does not take part is named in the same step, and nothing was sent. */
+/* A parameter that is not used is named in the same step, and nothing was sent. */
 TEST(a_missing_gradient_is_named) {
     run_training_ranks(2, missing_rank, NULL);
     run_training_ranks(2, missing_rank, "after a good step");
 }
 
-/* A first backward that nobody finishes leaves no trace: the next one counts its gradients from the beginning. */
+/* A first backward that does not complete has no effect: the next one counts its gradients from the beginning. */
 static void unfinished_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);

@@ -1,4 +1,4 @@
-/* A reducer that is given the order of another one's gradients goes on as that one would. */
+/* A reducer that is given the gradient order of another continues as the other would. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void read_gradients(const ls_model *model, float *values) {
 }
 
 /* A run of TURNS turns, and another that begins with the second of them. On three ranks the first turn multiplies by
- * 1/3 where later ones divide, and a ring's order of summation depends on where an element lies in its bucket. */
+ * 1/3 where later ones divide, and a ring's order of summation depends on the position of an element in its bucket. */
 static void resumed_rank(struct rank *rank) {
     const ddp_reducer_options *options = rank->argument;
     static float whole[TURNS][FLOATS], first_again[FLOATS], now[FLOATS];
@@ -31,7 +31,7 @@ static void resumed_rank(struct rank *rank) {
     const int64_t *values = NULL;
     CHECK(rank_open(rank, "inline", "ring", REDUCED_TIMEOUT_S) == LS_OK);
     reduced_create(rank, &r, model_text, BATCH, options);
-    CHECK(ddp_reducer_get_order(r.reducer, &values) == 0); /* nothing is known yet */
+    CHECK(ddp_reducer_get_order(r.reducer, &values) == 0); /* no order yet */
     for (int turn = 0; turn < TURNS; turn++) {
         reduced_turn(rank, &r, BATCH, turn);
         read_gradients(r.model, whole[turn]);
@@ -56,7 +56,7 @@ static void resumed_rank(struct rank *rank) {
         read_gradients(r.model, now);
         CHECK(memcmp(now, whole[turn], sizeof now) == 0);
     }
-    reduced_turn(rank, &r, BATCH, 0); /* the test can tell: the first turn's own bits were others */
+    reduced_turn(rank, &r, BATCH, 0); /* the test can tell: the first turn's bits were different */
     read_gradients(r.model, first_again);
     CHECK(memcmp(first_again, whole[0], sizeof now) != 0);
     reduced_destroy(&r);
@@ -68,25 +68,26 @@ TEST(a_reducer_with_anothers_memory_goes_on_like_it) {
     run_training_ranks(3, resumed_rank, &options);
 }
 
-/* Its buckets stay those of the definition, but it divides, too, from its second turn on. */
+/* Its buckets stay in the order of the definition, but from its second turn on it also divides. */
 TEST(so_does_one_that_finds_unused_parameters) {
     ddp_reducer_options options = several_buckets;
     options.find_unused = true;
     run_training_ranks(3, resumed_rank, &options);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- rejected orders ---------------------------------------------------------------------------------------------- */
 
 static void refusing_rank(struct rank *rank) {
     static const struct {
         int64_t order[PARAMETERS + 1];
         size_t count;
         const char *said;
-    } cases[] = {{{5, 4, 3, 2, 1}, 5, "an order of 5 gradients cannot be that of 6 parameters"},
-                 {{6, 5, 4, 3, 2, 1, 0}, 7, "an order of 7 gradients cannot be that of 6 parameters"},
-                 {{5, 4, 3, 2, 1, 6}, 6, "its number 5 is 6, which is none of 6 parameters"},
-                 {{5, 4, -1, 2, 1, 0}, 6, "its number 2 is -1, which is none of 6 parameters"},
-                 {{5, 4, 3, 4, 1, 0}, 6, "its number 3 is 4, for the second time, and one of 6 parameters"}};
+    } cases[] = {
+        {{5, 4, 3, 2, 1}, 5, "invalid gradient order: found 5 entries, expected one for each of 6 parameters"},
+        {{6, 5, 4, 3, 2, 1, 0}, 7, "invalid gradient order: found 7 entries, expected one for each of 6 parameters"},
+        {{5, 4, 3, 2, 1, 6}, 6, "entry 5 is 6; expected each of 0..5 once"},
+        {{5, 4, -1, 2, 1, 0}, 6, "entry 2 is -1; expected each of 0..5 once"},
+        {{5, 4, 3, 4, 1, 0}, 6, "entry 3 is 4; expected each of 0..5 once"}};
     struct reduced r;
     CHECK(rank_open(rank, "inline", "ring", REDUCED_TIMEOUT_S) == LS_OK);
     reduced_create(rank, &r, model_text, BATCH, &several_buckets);

@@ -1,4 +1,4 @@
-/* What --show-schedule prints. */
+/* The output of --show-schedule. */
 #include "ddp_procs/schedule_show.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ TEST(one_stage_is_never_idle) {
     free(text);
 }
 
-/* 34 passes of a stage, 3 columns each, and the others' first ones. */
+/* 34 passes of a stage, 3 columns each, and the first passes of the others. */
 TEST(a_long_picture_is_cut) {
     char *text = shown(DDP_GPIPE, 12, 34);
     assert_non_null(strstr(text, "(or 14, 24, ...)"));

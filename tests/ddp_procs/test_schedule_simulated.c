@@ -1,4 +1,4 @@
-/* The simulation of a pipeline's lists: times worked out by hand, and lists that are wrong. */
+/* The simulation of a pipeline's lists: times worked out by hand, and invalid lists. */
 #include "ddp_procs/schedule_simulated.h"
 
 #include "tests/base/test.h"
@@ -21,7 +21,7 @@ TEST(the_slowest_stage_decides) {
     ddp_simulated_free(&simulated);
 }
 
-/* A send that blocks holds the stage up until the slower one behind takes it. */
+/* A send that blocks delays the stage until the slower stage after it receives. */
 TEST(a_full_link_holds_its_sender_up) {
     const double forward[] = {1, 5}, backward[] = {1, 1};
     struct lists *lists = lists_of(DDP_GPIPE, 2, 4);
@@ -58,7 +58,7 @@ TEST(a_list_in_another_order_receives_a_wrong_message) {
     assert_int_equal(outcome_of(lists, DDP_ANY_NUMBER), DDP_WRONG_MESSAGE);
 }
 
-/* It expects a gradient and gets an activation of the same micro-batch. */
+/* A stage expects a gradient and receives an activation of the same micro-batch. */
 TEST(a_message_of_the_other_direction_is_wrong) {
     struct lists *lists = lists_of(DDP_GPIPE, 2, 1);
     lists->all[2].backward = true;

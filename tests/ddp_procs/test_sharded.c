@@ -1,5 +1,6 @@
-/* ZeRO-1 and 2 (--shard-state): after every step the bits of DistributedDataParallel, whatever else a step has, and PyTorch's
- * losses. What each rank then holds and sends: test_sharded_state.c; every order of the streams: tests/parallel/test_shuffle.c. */
+/* ZeRO-1 and 2 (--shard-state): after every step the bits of DistributedDataParallel, in combination with other
+ * options, and PyTorch's losses. Memory and bytes of a rank: test_sharded_state.c; every order of the streams:
+ * tests/parallel/test_shuffle.c. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
-/* Parameters that no number of ranks divides; of the last bias's 7 elements most ranks own none. */
+/* Parameter counts that no number of ranks divides; most ranks own none of the last bias's 7 elements. */
 static const struct plan small = {.model = "mlp:20,33,13,7", .batch = 24, .steps = 5, .samples = 3 * 24 + 5};
 
 static struct plan make(struct plan plan, enum mode mode, int ranks) {
@@ -77,7 +78,7 @@ TEST(so_has_every_precision) {
             expect_both(plan, ranks[n]);
             plan.optimizer = ls_optimizer_defaults(LS_ADAMW);
             plan.optimizer.scaler.growth_interval = 2;
-            plan.optimizer.scaler.init_scale = 0x1p21; /* the first steps' gradients are infinite, and left out */
+            plan.optimizer.scaler.init_scale = 0x1p21; /* the first gradients are infinite: updates are skipped */
             expect_both(plan, ranks[n]);
             if (precision == LS_FP16) expect_some_left_out(make(plan, MODE_ZERO1, ranks[n]));
         }
@@ -86,7 +87,7 @@ TEST(so_has_every_precision) {
 TEST(batch_norm_and_dropped_activations_change_nothing) {
     struct plan plan = small;
     plan.model = "convnet";
-    plan.batch = 9; /* 3 3 3; and 5 5 of the last */
+    plan.batch = 9; /* 3 3 3; and 5 5 of the last batch */
     plan.steps = 3;
     plan.samples = 9 + 9 + 5;
     plan.bucket_cap_mb = 0.02;
@@ -118,7 +119,7 @@ TEST(a_parameter_that_nobody_uses_is_left_alone) {
     for (int ranks = 1; ranks <= 3; ranks++) expect_ddps(plan, MODE_ZERO1, ranks);
 }
 
-/* The reducer's order, and backward's, is not that of the parameters. */
+/* The orders of the reducer and of backward differ from that of the parameters. */
 TEST(shared_parameters_keep_their_bucket_for_longer) {
     ls_network *network = residual_network();
     struct plan plan = small;
@@ -128,7 +129,7 @@ TEST(shared_parameters_keep_their_bucket_for_longer) {
     ls_network_destroy(network);
 }
 
-/* Without waiting between steps, in each of these orders. */
+/* Without waiting between steps, in each of these stream orders. */
 TEST(buffers_are_not_written_too_early) {
     enum { SEEDS = 20 };
     ls_network *network = residual_network();
@@ -148,9 +149,9 @@ TEST(buffers_are_not_written_too_early) {
     ls_network_destroy(network);
 }
 
-/* --- what is the same but for rounding ------------------------------------------------------------------------------ */
+/* --- results that are equal except for rounding ------------------------------------------------------------------- */
 
-/* Stage 1 adds micro-batches before ranks, as DDP does; stage 2 after them. */
+/* Stage 1 adds micro-batches before ranks, as DDP does; stage 2 adds ranks first. */
 TEST(micro_batches) {
     for (int ranks = 2; ranks <= 3; ranks++)
         for (int k = 2; k <= 5; k++) {
@@ -165,7 +166,7 @@ TEST(micro_batches) {
         }
 }
 
-/* The norm is that of all gradients: at a tenth of it all are scaled by a tenth. */
+/* The norm is that of all gradients: with a limit of a tenth of it, all are scaled by a tenth. */
 TEST(the_norm_is_clipped_over_all_ranks) {
     for (int mode = MODE_ZERO1; mode < MODE_TENSOR; mode++) /* its layers have 33 units */
         for (int ranks = 1; ranks <= 5; ranks++) {

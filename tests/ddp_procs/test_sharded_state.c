@@ -1,5 +1,5 @@
-/* What a rank of ZeRO-1 or 2 has and sends: bytes by formula, turns of buffers, parts of a decision that all ranks share, and
- * what passes between its checkpoints and others'. */
+/* A rank's memory and communication in ZeRO-1 or 2: bytes by formula, reuse of buffers, decisions that all ranks share,
+ * and checkpoints exchanged with other modes. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,8 @@ static size_t padded(const ls_model *model, size_t unit) {
     return floats;
 }
 
-/* Of Adam's moments, of gradients and of parameters; what an optimizer has beside moments is some hundred bytes a tensor. */
+/* Bytes of Adam's moments, of gradients and of parameters. Apart from moments an optimizer has some hundred bytes a
+ * tensor. */
 static void count_memory(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;
@@ -49,7 +50,7 @@ static void count_memory(struct rank *rank) {
     CHECK(memory.current_bytes[LS_MEMORY_PARAMETER] == all);
     CHECK(moments <= (double)(2 * own + beside));
     CHECK(ls_sum_over_ranks(job.session.parallel, &sum, 1) == LS_OK);
-    CHECK(sum >= 2.0 * sizeof(float) * (double)padded(job.session.model, LINE)); /* nothing is nobody's */
+    CHECK(sum >= 2.0 * sizeof(float) * (double)padded(job.session.model, LINE)); /* each element has an owner */
     bool gradients = plan->mode == MODE_ZERO2;
     CHECK(memory.current_bytes[LS_MEMORY_GRADIENT] == (gradients ? own : 0));
     size_t largest = 0;
@@ -75,7 +76,7 @@ static uint64_t step_traffic(struct rank *rank, struct job *job, size_t k) {
     return after.sent_bytes - before.sent_bytes;
 }
 
-/* Tensors of multiples of what 2 and 4 ranks need, so that padding is none. A step counts what was announced. */
+/* Tensor sizes that need no padding on 2 and 4 ranks. A step counts the announced bytes. */
 static void count_traffic(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;
@@ -84,7 +85,7 @@ static void count_traffic(struct rank *rank) {
     ddp_plan.mode = MODE_DDP;
     job_open(rank, &ddp, ddp_plan, NULL);
     (void)step_traffic(rank, &ddp, 0);
-    (void)step_traffic(rank, &ddp, 1); /* with new buckets, for which ranks meet */
+    (void)step_traffic(rank, &ddp, 1); /* with rebuilt buckets, which takes communication */
     uint64_t expected = step_traffic(rank, &ddp, 2);
     job_open(rank, &shards, *plan, ddp.plan.groups.job);
     (void)step_traffic(rank, &shards, 0);
@@ -105,7 +106,8 @@ TEST(a_step_sends_what_an_all_reduce_sends) {
             run_on_ranks("mlp:64,128,64,64", (enum mode)mode, ranks, count_traffic);
 }
 
-/* A message each, where buckets and parameters lie in the group's memory; what is staged goes in slices, a message each. */
+/* One message each if buckets and parameters are in the group's memory. Staged data is sent in slices, one message
+ * each. */
 static void count_messages(struct rank *rank) {
     ls_comm_traffic before, after;
     struct job job;
@@ -123,9 +125,9 @@ TEST(parameters_are_gathered_where_they_lie) {
         run_on_ranks("mlp:1024,2048,64", (enum mode)mode, 2, count_messages);
 }
 
-/* --- decisions ------------------------------------------------------------------------------------------------------ */
+/* --- shared decisions --------------------------------------------------------------------------------------------- */
 
-/* An infinity in the last rank's slices only: no rank steps, and all halve the scale. */
+/* An infinity in the last rank's slices only: all ranks skip the step, and all halve the scale. */
 static void infinite_on_one(struct rank *rank) {
     struct plan plan = *(const struct plan *)rank->argument;
     struct job job;
@@ -156,8 +158,8 @@ TEST(an_infinity_on_one_rank_keeps_all_from_stepping) {
         for (int ranks = 2; ranks <= 3; ranks++) run_on_ranks("mlp:64,64,10", (enum mode)mode, ranks, infinite_on_one);
 }
 
-/* Small integers, which no order of summation rounds: a sum that is taken twice, or not, shows; also where gradients stay for
- * a while (no_sync), of which stage 2 knows nothing. */
+/* Small integers, which no order of summation rounds, show a sum that is taken twice or missing; also where gradients
+ * stay local for a while (no_sync), which stage 2 ignores. */
 static void add_up(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;
@@ -195,9 +197,9 @@ TEST(gradients_that_stay_add_up) {
         }
 }
 
-/* --- turns ---------------------------------------------------------------------------------------------------------- */
+/* --- reuse of buffers --------------------------------------------------------------------------------------------- */
 
-/* Gone through layer by layer: from its first gradient to its launch nobody else has a bucket's memory. */
+/* Checked layer by layer: from its first gradient to its launch no other bucket uses a bucket's memory. */
 static void expect_own_memory(struct rank *rank, const struct sharded *s, const ls_network *network) {
     const ddp_reducer *r = s->ddp.reducer;
     size_t pending[64], launched = 0;

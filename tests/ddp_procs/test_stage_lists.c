@@ -1,4 +1,4 @@
-/* The schedules of a pipeline: PyTorch's orders, and what holds for any number of stages and of micro-batches. */
+/* The schedules of a pipeline: PyTorch's orders, and invariants for any number of stages and of micro-batches. */
 #include "ddp_procs/schedule.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void write_order(char text[TEXT], const struct ddp_instruction *list, int
     assert_true(at < TEXT);
 }
 
-/* Slot by slot, of a stage of which instruction i begins at begins[i]. */
+/* Slot by slot, for a stage whose instruction i begins at begins[i]. */
 static void write_time_line(char text[TEXT], const struct ddp_instruction *list, const double *begins, int count,
                             int slots) {
     size_t at = 0;
@@ -95,7 +95,7 @@ static void for_all(void (*check)(const struct lists *)) {
                 check(lists_of((ddp_schedule_kind)kind, stages, micro_batches));
 }
 
-/* No slot is taken while another micro-batch's activations are in it, and each backward pass finds its own. */
+/* No slot is used while it holds another micro-batch's activations, and each backward pass finds its own. */
 static void expect_slots(const struct lists *lists) {
     for (int s = 0; s < lists->schedule.stages; s++) {
         int holds[MOST];
@@ -157,7 +157,7 @@ static void expect_no_deadlock(const struct lists *lists) {
 
 TEST(sends_that_block_neither_hang_nor_cost_time) { for_all(expect_no_deadlock); }
 
-/* Else a test without a deadlock would say nothing. */
+/* Otherwise the test for deadlocks would prove nothing. */
 TEST(without_exchanges_1f1b_over_blocking_sends_hangs) {
     for (int kind = DDP_GPIPE; kind <= DDP_1F1B; kind++) {
         struct lists *lists = lists_of((ddp_schedule_kind)kind, 4, 8);
@@ -170,7 +170,7 @@ TEST(without_exchanges_1f1b_over_blocking_sends_hangs) {
     }
 }
 
-/* As many stages and micro-batches as ddp_train takes. */
+/* The largest numbers of stages and micro-batches that ddp_train accepts. */
 TEST(sizes_at_the_limit) {
     ddp_schedule schedule = {DDP_1F1B, DDP_MOST_STAGES, 4096};
     static struct ddp_instruction list[2 * 4096];

@@ -1,5 +1,5 @@
-/* Gradients that travel as lists of their largest elements (--compress topk): a re-implementation's numbers, what is neither lost
- * nor sent twice, and what a step of it has and sends. */
+/* Gradients sent as lists of their largest elements (--compress topk): the numbers of a re-implementation, that nothing
+ * is lost or sent twice, and memory and bytes of a step. */
 #include "ddp_procs/topk.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "tests/nn/models.h"
 #include "tests/parallel/outcomes.h"
 
-/* A tensor of which 5 % are less than one element. */
+/* A tensor with so few elements that 5 % of them are less than one. */
 static const struct plan small = {
     .mode = MODE_TOPK, .devices = 3, .model = "mlp:20,33,13,7", .batch = 24, .steps = 6, .samples = 3 * 24 + 5};
 
@@ -39,7 +39,7 @@ static ls_safetensors *open_golden(const struct rank *rank, const char *name) {
     return file;
 }
 
-/* "after.error.rank2." and "fc1.weight", against values of this run times `factor`. */
+/* Compares "after.error.rank2." and "fc1.weight" with values of this run times `factor`. */
 static void check_tensor(const struct rank *rank, const ls_safetensors *file, const char *prefix,
                          const struct ls_tensor *tensor, const float *values, float factor) {
     char name[128];
@@ -54,7 +54,7 @@ static const cJSON *at(const cJSON *object, const char *name, int first, int sec
     return cJSON_GetArrayItem(cJSON_GetArrayItem(cJSON_GetObjectItem(object, name), first), second);
 }
 
-/* All gradients lie in one bucket, so their lists follow one another: each rank's in turn. */
+/* All gradients are in one bucket, so their lists are concatenated, rank by rank. */
 static void check_indices(const struct rank *rank, const struct session *s, const cJSON *sent, int step) {
     const struct topk *t = state_of(s);
     size_t stride = 0, begin = 0;
@@ -144,7 +144,7 @@ TEST(at_least_one_element_and_no_more_than_there_are) {
 
 /* --- bits ---------------------------------------------------------------------------------------------------------- */
 
-/* All elements of all gradients, and nothing left behind: DDP with a sum in the ranks' order. */
+/* All elements of all gradients, and no residual: DDP with a sum in the ranks' order. */
 static void expect_ddps(struct plan plan) {
     plan.bucket_cap_mb = 0.001;
     plan.fraction = 1;
@@ -200,7 +200,7 @@ TEST(buckets_and_overlap_change_no_bit) {
     ls_network_destroy(network);
 }
 
-/* The ranks keep the same weights, whatever else a step has. */
+/* The ranks keep the same weights, in combination with other options. */
 TEST(ranks_agree_with_whatever_else_a_step_has) {
     struct plan plans[] = {small, small, small, small, small, small};
     plans[0].optimizer = sgd(0.05, 0.9);
@@ -235,7 +235,8 @@ struct pair {
     ls_comm *comm;
 };
 
-/* Two sessions of a rank with the same model, which no update changes. Of the second, gradients stay and add up. */
+/* Two sessions of a rank with the same model, which no update changes. The gradients of the second are kept and
+ * accumulate. */
 static void open_pair(struct pair *pair, struct rank *rank) {
     struct plan plan = *(const struct plan *)rank->argument;
     CHECK(group_open(&pair->comm, rank, "direct") == LS_OK);
@@ -253,7 +254,7 @@ static void close_pair(struct pair *pair) {
     ls_comm_destroy(pair->comm);
 }
 
-/* Adds what this rank has just sent of all parameters: one bucket. */
+/* Adds the contributions that this rank has just sent for all parameters (one bucket). */
 static void add_sent(const struct session *s, double *sums) {
     const struct topk *t = state_of(s);
     size_t stride = 0;
@@ -287,7 +288,7 @@ static void send_and_keep(struct rank *rank) {
             unsent += error != 0;
         }
     }
-    CHECK(unsent > 100); /* much has been kept for later */
+    CHECK(unsent > 100); /* many elements were kept for later */
     close_pair(&pair);
 }
 
@@ -301,7 +302,7 @@ TEST(what_was_sent_and_the_error_are_the_gradients) {
     }
 }
 
-/* --- what a rank has and sends ------------------------------------------------------------------------------------- */
+/* --- memory and bytes of a rank ----------------------------------------------------------------------------------- */
 
 static void count_bytes_and_memory(struct rank *rank) {
     const struct plan *plan = rank->argument;
@@ -316,7 +317,7 @@ static void count_bytes_and_memory(struct rank *rank) {
         floats += ls_aligned_floats(ls_model_parameter(pair.topk.model, p)->count);
         entries += t->counts[p];
     }
-    for (size_t k = 0; k < 3; k++) { /* in the second buckets change, for which ranks meet */
+    for (size_t k = 0; k < 3; k++) { /* the second step rebuilds buckets, which takes communication */
         ls_comm_traffic_read(pair.comm, &before);
         ls_phase_reset(pair.topk.parallel->clocks);
         CHECK(session_step(&pair.topk, &pair.samples.batches[k]) == LS_OK && session_synchronize(&pair.topk) == LS_OK);
@@ -386,7 +387,7 @@ TEST(options_are_parsed) {
         ls_log_sink sink = ls_log_capture(reported, sizeof reported);
         ls_status status = ddp_compression_parse(&c, wrong[i]);
         ls_log_restore(sink);
-        if (status != LS_ERR_USAGE || !strstr(reported, "it takes none, fp16, bf16, topk:FRACTION or"))
+        if (status != LS_ERR_USAGE || !strstr(reported, "expected none, fp16, bf16, topk:FRACTION or"))
             fail_msg("--compress %s: %s", wrong[i], reported);
     }
 }

@@ -1,5 +1,5 @@
-/* ZeRO-3 (--shard-state 3): after every step the bits of DistributedDataParallel, whatever else a step has. What each rank then
- * holds and moves: test_units_state.c; every order of the streams: tests/parallel/test_shuffle.c. */
+/* ZeRO-3 (--shard-state 3): after every step the bits of DistributedDataParallel, in combination with other options.
+ * Memory and bytes of a rank: test_units_state.c; every order of the streams: tests/parallel/test_shuffle.c. */
 #include <math.h>
 
 #include "ddp_procs/units.h"
@@ -8,7 +8,7 @@
 #include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
-/* More blocks than buffers; parameters that no number of ranks divides. */
+/* More blocks than buffers; parameter counts that no number of ranks divides. */
 static const struct plan small = {.model = "mlp:20,33,13,9,13,13,7", .batch = 24, .steps = 5, .samples = 3 * 24 + 5};
 
 static struct plan make(struct plan plan, enum mode mode, int ranks) {
@@ -63,7 +63,7 @@ TEST(so_has_every_precision) {
             plan.precision = (ls_dtype)precision;
             plan.optimizer = momentum();
             expect_ddps_bits(plan, ranks);
-            plan.optimizer.scaler.init_scale = 0x1p20; /* some steps are left out */
+            plan.optimizer.scaler.init_scale = 0x1p20; /* some steps are skipped */
             plan.optimizer.scaler.growth_interval = 2;
             expect_ddps(plan, ranks, 1, 2);
         }
@@ -82,7 +82,7 @@ TEST(activations_may_be_dropped_and_made_again) {
 TEST(batch_norm_keeps_its_statistics) {
     struct plan plan = small;
     plan.model = "convnet";
-    plan.batch = 9; /* 3 3 3; and 5 of the last */
+    plan.batch = 9; /* 3 3 3; and 5 of the last batch */
     plan.steps = 3;
     plan.samples = 9 + 9 + 5;
     for (int ranks = 2; ranks <= 3; ranks++)
@@ -99,7 +99,7 @@ TEST(one_block_is_one_unit) {
     expect_ddps_bits(plan, 2);
 }
 
-/* Within a block. */
+/* Layers of one block. */
 TEST(layers_may_share_a_parameter) {
     ls_network *network = residual_network();
     struct plan plan = small;
@@ -109,7 +109,8 @@ TEST(layers_may_share_a_parameter) {
     ls_network_destroy(network);
 }
 
-/* As embedding and head do: the first block and the last; two pairs; three blocks one weight. */
+/* Pairs of blocks that share a weight, as embedding and head do: the first block and the last; two pairs; one weight in
+ * three blocks. */
 static const int pairs[][2] = {{1, 0}, {1, 1}, {0, 0}, {0, 3}};
 
 TEST(blocks_may_share_a_parameter) {
@@ -153,7 +154,7 @@ static void expect_near_losses(const ls_network *network) {
         }
 }
 
-/* Ranks are added before micro-batches; the norm is added up rank by rank. */
+/* Ranks are added before micro-batches; the norm is summed rank by rank. */
 TEST(losses_are_near_where_the_order_is_another) {
     ls_network *tied = tied_blocks(1, 0);
     expect_near_losses(NULL);
@@ -161,7 +162,7 @@ TEST(losses_are_near_where_the_order_is_another) {
     ls_network_destroy(tied);
 }
 
-/* Several steps on their way, micro-batches in each, in these orders of the streams. */
+/* Several steps in flight, with several micro-batches each, in these orders of the streams. */
 TEST(every_order_of_the_streams_is_right) {
     enum { SEEDS = 20 };
     ls_network *tied = tied_blocks(1, 0);

@@ -1,4 +1,5 @@
-/* What a rank of ZeRO-3 has and moves: bytes by formula, parts of parameters, PyTorch's losses, and where a NaN is found. */
+/* A rank's memory and communication in ZeRO-3: bytes by formula, parts of parameters, PyTorch's losses, and where a NaN
+ * is found. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static struct plan make(const char *model, int ranks) {
 
 enum { LINE = 16 }; /* floats of 64 bytes */
 
-/* Floats of a rank's slice of the unit of an mlp's layer. */
+/* Floats of a rank's slice of the unit of one layer of an mlp. */
 static size_t layer_slice(size_t inputs, size_t outputs, size_t world) {
     size_t unit = LINE * world;
     return ((inputs * outputs + unit - 1) / unit + (outputs + unit - 1) / unit) * LINE;
@@ -63,7 +64,7 @@ TEST(a_rank_has_its_slices_and_a_few_units) {
         }
 }
 
-/* Each element is one rank's; padding is nobody's. */
+/* Each element belongs to one rank, and padding to none. */
 static void read_parts(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;
@@ -108,7 +109,7 @@ static void count_traffic(struct rank *rank) {
     ls_parallel *p = job.session.parallel;
     job_step(rank, &job, 0);
     ls_phase_reset(p->clocks);
-    /* an evaluation counts nothing */
+    /* an evaluation is not counted */
     (void)ls_model_forward(job.session.model, job.samples.batches[0].inputs, 1, false);
     CHECK(session_synchronize(&job.session) == LS_OK);
     ls_comm_traffic_read(job.plan.groups.job, &before);
@@ -146,7 +147,8 @@ TEST(a_step_moves_what_it_announces) {
         expect_gathered(8, prefetch, 0, 3, 8 + 8 - kept + 2 * 2 * (8 - kept));
         expect_gathered(3, prefetch, 0, 1, 3 + 3 - kept); /* an evaluation leaves units that a step has to gather */
     }
-    /* segments of two blocks, of which the last stays: where a unit more fits, the second is gathered once for both */
+    /* segments of two blocks, the last of which stays: with room for one more unit, the second is gathered once for
+     * both */
     expect_gathered(8, 0, 2, 1, 8 + 1 + 3 * 3);
     expect_gathered(8, 1, 2, 1, 8 + 3 * 2);
     expect_gathered(8, 2, 2, 1, 8 + 3 * 2 - 1);
@@ -176,7 +178,7 @@ TEST(a_unit_that_other_blocks_read_is_gathered_once) {
 
 /* --- PyTorch's FSDP -------------------------------------------------------------------------------------------------- */
 
-/* Of the gradients of all ranks together, whose padding is zero. */
+/* Norm of the gradients of all ranks together, whose padding is zero. */
 static double norm_of(struct rank *rank, ls_parallel *p) {
     const struct sharded *s = sharded_of(p);
     double squares = 0;
@@ -204,8 +206,8 @@ static void run_golden(struct rank *rank) {
     job_close(rank, &job);
 }
 
-/* Norms are DDP's, which PyTorch adds up in fewer roundings. From larger weights they follow the last bits of the weights after two
- * steps. */
+/* Norms are compared with DDP's; PyTorch sums them with fewer roundings. With larger weights, after two steps they
+ * depend on the last bits of the weights. */
 TEST(losses_and_norms_are_fsdps) {
     cJSON *golden = golden_json("fsdp2_deep.json"), *runs = cJSON_GetObjectItem(golden, "runs");
     for (int scales = 0; scales < 2; scales++) {
@@ -220,9 +222,9 @@ TEST(losses_and_norms_are_fsdps) {
     cJSON_Delete(golden);
 }
 
-/* --- what is not finite --------------------------------------------------------------------------------------------- */
+/* --- values that are not finite ----------------------------------------------------------------------------------- */
 
-/* In the slices of the last rank only: whichever rank speaks first names the parameter. */
+/* In the slices of the last rank only: every rank's message names the parameter. */
 static void lose_a_value(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;
@@ -251,7 +253,8 @@ TEST(a_nan_in_a_slice_names_the_parameter) {
         }
 }
 
-/* One rank's batch is not finite: the others are well, and are in their backward when it looks for the reason. */
+/* One rank's batch is not finite. The others have finite values, and are in their backward when that rank searches for
+ * the cause. */
 static void lose_a_sample(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;

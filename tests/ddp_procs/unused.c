@@ -2,11 +2,11 @@
 
 #include "common/nn/model_internal.h"
 
-/* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
+/* The layer computes all of its gradients; those of unused parameters are written here, and not read. */
 static float nowhere[128];
 
-/* A parameter is left out by completes_gradient, without which passes.c does not report it; as none is shared, it is true of
- * the others. */
+/* completes_gradient is false for an unused parameter, so passes.c does not report it. It is true for the others, as
+ * none is shared. */
 static void backward(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_pass redirected = *pass;
     for (size_t p = 0; p < layer->parameter_count; p++)

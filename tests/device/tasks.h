@@ -1,4 +1,4 @@
-/* What tests put on streams. */
+/* Tasks that tests enqueue on streams. */
 #ifndef TESTS_DEVICE_TASKS_H
 #define TESTS_DEVICE_TASKS_H
 
@@ -6,7 +6,7 @@
 
 void sleep_us(long microseconds);
 
-/* After delay_us, *to = value. As a task: store_task, with these arguments. */
+/* After delay_us, sets *to = value. As a task: store_task, with these arguments. */
 struct store {
     int *to;
     int value;

@@ -47,7 +47,7 @@ TEST_CASE(the_environment_chooses_how_streams_run) {
         assert_string_equal(ls_device_stream_mode(devices.device[0]), modes[m][1]);
         close_devices(&devices);
     }
-    /* Without a word from the environment: threads only where a core is left for them. */
+    /* If the environment sets no mode: threads only if each device has a core left for them. */
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = ls_usable_cores()};
     ls_device *device;
     assert_int_equal(ls_device_open(&device, &options), LS_OK);
@@ -55,7 +55,7 @@ TEST_CASE(the_environment_chooses_how_streams_run) {
     ls_device_close(device);
     options.devices_on_node = ls_usable_cores() + 1;
     assert_int_equal(ls_device_open(&device, &options), LS_OK);
-    assert_true(ls_device_spin_us(device) == 0); /* whoever spins keeps another device from running */
+    assert_true(ls_device_spin_us(device) == 0); /* a thread that spins would keep another device from running */
     ls_device_close(device);
 }
 
@@ -78,7 +78,7 @@ TEST_CASE(nonsense_in_the_environment_is_an_error) {
     scratch_expect_error("no GPU can be used", "--device-kind cpu");
 }
 
-/* What a thread found out about itself after binding. */
+/* What a thread reads about itself after binding. */
 struct bound {
     ls_device *device;
     ls_status status;
@@ -92,7 +92,7 @@ static void *bind_and_look(void *argument) {
     return NULL;
 }
 
-/* The device's number is not its place among those that train here: --device-ids may leave some out. */
+/* The device's number is not its place among the devices in use: --device-ids may leave some out. */
 static struct bound bind_in_a_thread(int place, int devices_on_node) {
     struct bound bound = {0};
     ls_device_options options = {
@@ -120,8 +120,8 @@ TEST_CASE(devices_that_have_a_core_each_stay_on_it) {
     assert_int_equal(CPU_COUNT(&bound.cores), cores);
 }
 
-/* As in sandboxes: hwloc looks for /sys in a folder where it is not. It looks once in a process: this test has one of its
- * own, and comes first, so that nobody has looked before. */
+/* As in sandboxes: hwloc looks for /sys in a folder that does not have it. It looks once per process, so this test has
+ * a process of its own, and runs first, before any other call of hwloc. */
 static void without_a_topology_devices_keep_to_cores_of_their_own(void **state) {
     fflush(NULL);
     pid_t child = fork();
@@ -201,7 +201,7 @@ TEST_CASE(memory_has_a_limit) {
     weights = allocate(device, LS_MEMORY_PARAMETER, 1000); /* all of it */
     ls_device_free(device, weights);
     ls_device_close(device);
-    device = open_device(6, 0); /* no limit but the machine's, which is reached here */
+    device = open_device(6, 0); /* no limit but the machine's, which this test reaches */
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_INPUT, SIZE_MAX - 100, "all", &memory), LS_ERR_NO_MEMORY);
     scratch_expect_error("device 6", "input");
     weights = allocate(device, LS_MEMORY_PARAMETER, 1000);
@@ -209,7 +209,7 @@ TEST_CASE(memory_has_a_limit) {
     scratch_expect_error("device 6", "input");
     assert_int_equal(ls_device_adopt(device, LS_MEMORY_INPUT, SIZE_MAX, "all"), LS_ERR_NO_MEMORY);
     scratch_expect_error("device 6", "1000");
-    expect_usage(device, LS_MEMORY_INPUT, 0, 0, 1000, 1000); /* what failed left no trace */
+    expect_usage(device, LS_MEMORY_INPUT, 0, 0, 1000, 1000); /* failed allocations are not counted */
     ls_device_free(device, weights);
     ls_device_close(device);
 }

@@ -1,4 +1,5 @@
-/* The emulated interpreter's lock: who launches has it alone, for as long as was asked for; off, there is none. */
+/* The emulated interpreter's lock: one thread at a time launches, for the time that was set; switched off, there is no
+ * lock. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,21 +19,21 @@
 
 enum { THREADS = DEVICE_COUNT, ROUNDS = 100, LAUNCHES = 3, COUNT = 64 };
 
-/* --- what threads do ---------------------------------------------------------------------------------------------- */
+/* --- the threads' work -------------------------------------------------------------------------------------------- */
 
 static ls_status do_nothing(const void *argument) {
     (void)argument;
     return LS_OK;
 }
 
-/* One of each kind of launch, and the calls between them that are none. */
+/* One launch of each kind, and calls between them that do not launch. */
 static ls_status launch_all(const struct devices *devices, int device, ls_event *event) {
     float numbers[COUNT], copies[COUNT];
     ls_stream *stream = stream_of(devices, device, LS_STREAM_COMPUTE);
     ls_fill(stream, numbers, 2, COUNT);
     ls_event_record(event, stream);
     ls_copy(stream, copies, numbers, sizeof copies);
-    ls_copy(stream, copies, numbers, 0); /* is no launch either */
+    ls_copy(stream, copies, numbers, 0); /* not a launch either */
     ls_stream_wait_event(stream, event);
     ls_status status = ls_event_synchronize(event);
     ls_stream_launch(stream, "task", do_nothing, NULL, 0);
@@ -75,7 +76,7 @@ static void run_workers(struct worker workers[THREADS], const struct devices *de
     pthread_barrier_destroy(&together);
 }
 
-/* --- what they have written down ---------------------------------------------------------------------------------- */
+/* --- the records -------------------------------------------------------------------------------------------------- */
 
 static const struct ls_probe_thread *threads;
 static size_t thread_count;
@@ -100,7 +101,7 @@ static int count_of(ls_probe_kind kind) {
     return count;
 }
 
-/* The lock in one thread's hands. */
+/* The time for which one thread holds the lock. */
 struct turn {
     double from_us, to_us;
 };
@@ -110,7 +111,7 @@ static int by_time(const void *left, const void *right) {
     return (a->from_us > b->from_us) - (a->from_us < b->from_us);
 }
 
-/* Each LOCK is followed by its UNLOCK, and that by the LAUNCH. Adds the thread's turns. */
+/* Each LOCK is followed by its UNLOCK, and the UNLOCK by the LAUNCH. Adds the thread's turns. */
 static void read_turns(const struct ls_probe_thread *thread, double us, bool by_cpu_time, struct turn *turns,
                        int *count) {
     const struct ls_probe_record *lock = NULL, *last = NULL;
@@ -129,7 +130,7 @@ static void read_turns(const struct ls_probe_thread *thread, double us, bool by_
             assert_true(busy_us >= us - CLOSE_US);
             turns[(*count)++] = (struct turn){lock->end_us, record->begin_us};
         }
-        if (record->kind == LS_PROBE_LAUNCH) { /* the RUN lies within it, and is written before it */
+        if (record->kind == LS_PROBE_LAUNCH) { /* the RUN lies within the LAUNCH, and is written before it */
             assert_true(i >= 2);
             const struct ls_probe_record *before = record - 2;
             assert_int_equal(before->kind, LS_PROBE_UNLOCK);
@@ -175,7 +176,7 @@ static void launch_with_a_lock(struct devices *devices) {
 
 TEST_CASE(test_however_streams_run) { in_every_mode(launch_with_a_lock); }
 
-/* Each turn takes 30 times the deadline. Should the other thread come so late that it need not wait, they try again. */
+/* Each turn takes 30 times the deadline. If the other thread is so late that it need not wait, they try again. */
 TEST_CASE(test_a_turn_that_does_not_come) {
     double timeout_s = ls_wait_timeout_s();
     struct devices devices = open_devices("inline");
@@ -191,10 +192,10 @@ TEST_CASE(test_a_turn_that_does_not_come) {
     int told = 0;
     for (int t = 0; t < THREADS; t++)
         told += strcmp(workers[t].error,
-                       "waited 0.01 s in vain for the host lock, which each launch holds for 300000 us") == 0;
+                       "timed out after 0.01 s waiting for the host lock, which each launch holds for 300000 us") == 0;
     assert_int_equal(told, 1);
     ls_status after = launch_all(&devices, 0, workers[0].event = new_event("later"));
-    assert_int_equal(after, LS_ERR_TIMEOUT); /* at once, and without a word more */
+    assert_int_equal(after, LS_ERR_TIMEOUT); /* at once, and without a second message */
     ls_set_wait_timeout_s(timeout_s);
     assert_int_equal(ls_host_lock_set(1, false), LS_OK); /* a new one */
     assert_int_equal(launch_all(&devices, 0, workers[0].event), LS_OK);
@@ -208,7 +209,7 @@ TEST_CASE(test_what_is_no_time) {
     const double wrong[] = {-1, NAN, INFINITY, 1.001e6};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(ls_host_lock_set(wrong[i], false), LS_ERR_INVALID);
-        scratch_expect_error("a host lock of", "it takes 0 to 1e+06");
+        scratch_expect_error("a host lock of", "expected 0 to 1e+06");
         assert_false(atomic_load(&ls_host_lock_is_on));
     }
 }
@@ -219,8 +220,8 @@ static void *burn(void *argument) {
     return NULL;
 }
 
-/* Three threads on one core: a turn is longer than the time that a thread has it for, and the others' does not count.
- * The process stays on that core, so this comes last. */
+/* Three threads on one core: a turn is longer than a thread's time slice, and the turns of other threads do not count.
+ * The process stays on that core, so this test is the last. */
 TEST_CASE(test_a_turn_in_cpu_time) {
     const double long_us = 20000;
     pthread_t burner;

@@ -1,4 +1,5 @@
-/* Devices that compute nothing: what they account for, what they must not do, and what probes see of them. */
+/* Devices that compute nothing: the memory that they account for, operations that they must not run, and their probe
+ * records. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static char *take(ls_device *device, ls_memory_category category, size_t nbytes)
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, memory_is_accounted_for_and_not_there) {
-    const size_t huge = (size_t)3 << 40; /* no machine that runs this has that much */
+    const size_t huge = (size_t)3 << 40; /* more than any machine that runs this has */
     ls_device *device = open_meta(0);
     assert_false(ls_device_memory_is_host(device));
     assert_false(ls_device_computes(device));
@@ -41,7 +42,7 @@ TEST_IN(scratch, memory_is_accounted_for_and_not_there) {
     assert_true(ls_device_is_gpu_memory(device, weights + huge - 1));
     assert_false(ls_device_is_gpu_memory(device, &device));
     ls_device_free(device, line);
-    assert_true(take(device, LS_MEMORY_INPUT, 100) != line); /* an address of the past stays one */
+    assert_true(take(device, LS_MEMORY_INPUT, 100) != line); /* addresses are not used again */
     ls_memory_report report;
     ls_device_memory(device, &report);
     assert_int_equal(report.current_bytes[LS_MEMORY_PARAMETER], huge);
@@ -66,17 +67,17 @@ TEST_IN(scratch, the_cap_and_absurd_requests_are_kept) {
     device = open_meta(0);
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_INPUT, SIZE_MAX - 1, "inputs", &memory), LS_ERR_NO_MEMORY);
     scratch_expect_error("out of memory", NULL);
-    ls_device_free(device, take(device, LS_MEMORY_INPUT, 8)); /* and goes on */
+    ls_device_free(device, take(device, LS_MEMORY_INPUT, 8)); /* the device still works */
     ls_device_close(device);
 }
 
-/* A child, which is to die of it: whether it got away. */
+/* A child that must die when it uses the memory; true if it survived. */
 static bool survives(volatile char *address, bool write) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stderr)) _exit(2); /* sanitizers say where */
-        (void)signal(SIGSEGV, SIG_DFL);                   /* cmocka's handler would go on with the next test */
+        if (!freopen("/dev/null", "w", stderr)) _exit(2); /* sanitizers print the place */
+        (void)signal(SIGSEGV, SIG_DFL);                   /* cmocka's handler would continue with the next test */
         (void)signal(SIGBUS, SIG_DFL);
         if (write) *address = 1;
         _exit(write ? 0 : *address & 0);
@@ -136,14 +137,14 @@ TEST_IN(scratch, operations_are_not_run_and_events_complete_at_once) {
     ls_fill(compute, values, 1, 1024);
     ls_stream_launch(compute, "count", count_task, &device, sizeof device);
     assert_int_equal(tasks_run, 0);
-    for (int i = 0; i < 2; i++) { /* also on another stream than before */
+    for (int i = 0; i < 2; i++) { /* the second time on another stream */
         ls_event_record(event, i == 0 ? compute : comm);
         ls_stream_wait_event(comm, event);
         assert_int_equal(ls_event_synchronize(event), LS_OK);
     }
     assert_int_equal(ls_device_synchronize(device), LS_OK);
     ls_stream_launch_meeting(comm, "meet", count_task, &device, sizeof device);
-    assert_int_equal(tasks_run, 1); /* whom a group has to answer */
+    assert_int_equal(tasks_run, 1); /* other members of the group may wait for it */
     ls_graph *graph;
     assert_int_equal(ls_graph_begin(compute), LS_ERR_UNSUPPORTED);
     scratch_expect_error("on GPUs only", NULL);

@@ -1,5 +1,5 @@
-/* The order in which work runs, on random programs of tasks, records and waits: never other than declared, and where
- * nothing is declared, shuffled streams do find another order. */
+/* The order in which work runs, for random programs of tasks, records and waits: declared order always holds, and tasks
+ * whose order is not declared run in another order under some shuffle. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int random_below(int limit) {
     return (int)((random_state >> 33) % (uint64_t)limit);
 }
 
-/* A random program: which tasks must run before which, as bits, and when each did run. */
+/* A random program: for each task the tasks that must run before it, as bits, and its place in the order that ran. */
 static struct program {
     int task_count;
     uint64_t before[MAX_TASKS];
@@ -76,7 +76,7 @@ static int run_program(const struct devices *devices, const char *event_name) {
     return violations;
 }
 
-/* Whether the last program's tasks ran in another order than they were enqueued in. */
+/* True if the last program's tasks ran in another order than they were enqueued in. */
 static bool was_reordered(void) {
     for (int t = 0; t < program.task_count; t++) {
         if (atomic_load(&program.place[t]) != t + 1) return true;
@@ -102,7 +102,7 @@ TEST_IN(scratch, declared_order_is_kept) {
     }
 }
 
-/* Without its waits a program runs in a wrong order sooner or later: this is what makes shuffling a race detector. */
+/* Without its waits a program runs in a wrong order under some seed: this makes shuffling a race detector. */
 TEST_IN(scratch, dropped_waits_are_noticed) {
     assert_int_equal(setenv("LS_CPU_DROP_WAIT", "forgotten", 1), 0);
     struct devices devices = open_devices("shuffle:3");
@@ -118,7 +118,7 @@ TEST_IN(scratch, dropped_waits_are_noticed) {
     unsetenv("LS_CPU_DROP_WAIT");
 }
 
-/* Two tasks that nothing orders: some seed runs the first one first, another seed the second. */
+/* Two tasks without a declared order: some seed runs the first one first, another seed the second. */
 TEST_IN(scratch, seeds_find_both_orders) {
     int second_first = 0;
     for (int seed = 0; seed < 32; seed++) {
@@ -131,13 +131,13 @@ TEST_IN(scratch, seeds_find_both_orders) {
                 ls_stream *stream = stream_of(&devices, task, LS_STREAM_COPY);
                 ls_stream_launch(stream, "task", note_place, &task, sizeof task);
             }
-            assert_int_equal(atomic_load(&program.clock), 0); /* nothing runs before somebody waits */
+            assert_int_equal(atomic_load(&program.clock), 0); /* nothing runs until the host waits */
             all_done(&devices);
             if (repeat == 0) {
                 second_first += atomic_load(&program.place[1]) == 1;
                 program.task_count = atomic_load(&program.place[1]);
             }
-            assert_int_equal(atomic_load(&program.place[1]), program.task_count); /* a seed repeats itself */
+            assert_int_equal(atomic_load(&program.place[1]), program.task_count); /* a seed repeats its order */
             close_devices(&devices);
         }
     }
@@ -146,7 +146,7 @@ TEST_IN(scratch, seeds_find_both_orders) {
 
 /* --- tasks that wait for each other -------------------------------------------------------------------------------- */
 
-/* How many tasks have come to their meeting, and who comes after it on the same stream. */
+/* The number of tasks that have arrived at their meeting, and of tasks that have run after it on the same stream. */
 static struct meeting {
     ls_flag arrived;
     _Atomic int after;
@@ -165,7 +165,7 @@ static ls_status come_after(const void *argument) {
     return LS_OK;
 }
 
-/* As the collectives of a group inside this process do; one thread waits for all of it. */
+/* Like the collectives of a group inside this process; one thread waits for all of them. */
 TEST_IN(scratch, tasks_that_meet_each_other_come_to_an_end) {
     for (int seed = 0; seed < 20; seed++) {
         char mode[32];

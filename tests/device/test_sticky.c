@@ -1,4 +1,5 @@
-/* Errors stick: what is refused, fails or does not come poisons its device, and what follows there does nothing. */
+/* Errors are sticky: a task that is refused, fails or times out poisons its device, and later work there does
+ * nothing. */
 #define _GNU_SOURCE
 
 #include "common/base/clock.h"
@@ -19,7 +20,7 @@ static void check_failure(struct devices *devices) {
     ls_event *failed = new_event("failed");
     int busy = 0, skipped = 0, late = 0, unharmed = 0;
     struct store to_late = {&late, 1, 0}, to_skipped = {&skipped, 1, 0};
-    store(comm, &busy, 1, 20000); /* keeps a worker busy, so that what follows is still queued */
+    store(comm, &busy, 1, 20000); /* keeps a worker busy, so that later work is still queued */
     ls_stream_launch(compute, "fails", failing_task, "", 1);
     ls_event_record(failed, compute);
     ls_stream_wait_event(comm, failed);
@@ -40,7 +41,7 @@ static void check_failure(struct devices *devices) {
 
 static const char too_many[LS_TASK_ARGUMENTS_NBYTES + 1] = {0};
 
-/* What is refused poisons its device, is reported once, and is there until somebody synchronises. */
+/* A refused task poisons its device, is reported once, and its error is kept until the host synchronises. */
 static void check_refusal(struct devices *devices) {
     ls_device *device = devices->device[0];
     ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *copy = stream_of(devices, 0, LS_STREAM_COPY);
@@ -50,17 +51,17 @@ static void check_refusal(struct devices *devices) {
     assert_int_equal(ls_device_status(device), LS_OK);
     ls_stream_launch(compute, "large", store_task, too_many, sizeof too_many);
     scratch_expect_error("large", "at most");
-    ls_stream_launch(compute, "large", store_task, too_many, sizeof too_many); /* and no further word */
+    ls_stream_launch(compute, "large", store_task, too_many, sizeof too_many); /* not reported again */
     ls_stream_launch(compute, "skipped", store_task, &to_skipped, sizeof to_skipped);
     ls_stream_launch_meeting(copy, "skipped", store_task, &to_skipped, sizeof to_skipped);
     ls_copy(copy, &copied, &one, sizeof one);
-    ls_event_record(recorded, copy); /* events are: nobody waits for ever */
+    ls_event_record(recorded, copy); /* events are recorded all the same, so that no thread waits for ever */
     store(stream_of(devices, 1, LS_STREAM_COMM), &unharmed, 1, 0);
     assert_int_equal(ls_event_synchronize(recorded), LS_OK);
-    for (int i = 0; i < 2; i++) assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* a look takes nothing */
+    for (int i = 0; i < 2; i++) assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* reading keeps it */
     ls_device_fail(device, LS_ERR_IO);
     ls_device_fail(device, LS_OK);
-    assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* the first */
+    assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* the first error */
     assert_int_equal(ls_device_synchronize(devices->device[1]), LS_OK);
     assert_int_equal(ls_stream_synchronize(copy), LS_ERR_INVALID);
     assert_int_equal(ls_device_status(device), LS_OK);
@@ -68,7 +69,7 @@ static void check_refusal(struct devices *devices) {
     assert_int_equal(skipped + copied, 0);
     assert_int_equal(unharmed, 1);
     store(compute, &skipped, 2, 0);
-    ls_device_fail(device, LS_ERR_IO); /* of what was enqueued before, nobody knows whether it has run */
+    ls_device_fail(device, LS_ERR_IO); /* it is unknown whether earlier work has run */
     assert_int_equal(ls_device_synchronize(device), LS_ERR_IO);
     store(compute, &skipped, 3, 0);
     all_done(devices);
@@ -123,7 +124,7 @@ TEST_IN(scratch, waits_have_a_deadline) {
     ls_set_wait_timeout_s(300);
 }
 
-/* The worker hangs, and its queue, which ends somewhere, runs full. */
+/* The worker hangs, and its queue, whose capacity is limited, fills up. */
 TEST_IN(scratch, a_queue_that_stays_full_poisons_its_device) {
     ls_set_wait_timeout_s(0.1);
     struct devices devices = open_devices("threads");
@@ -136,7 +137,7 @@ TEST_IN(scratch, a_queue_that_stays_full_poisons_its_device) {
         ls_stream_launch(copy, "blocked", blocked_task, &arguments, sizeof arguments);
     scratch_expect_error("device 0 made no progress for 0.1 s", NULL);
     assert_int_equal(ls_device_status(device), LS_ERR_TIMEOUT);
-    store(copy, &skipped, 1, 0); /* does not wait for room again */
+    store(copy, &skipped, 1, 0); /* does not wait for a free place again */
     ls_set_wait_timeout_s(300);
     ls_flag_raise(&gate);
     assert_int_equal(ls_device_synchronize(device), LS_ERR_TIMEOUT);

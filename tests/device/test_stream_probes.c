@@ -1,4 +1,4 @@
-/* What streams tell the probes, and what becomes of it: a small sequence of work by hand, however the streams run. */
+/* The probe records of streams, and the trace made from them: a small sequence of work by hand, in each stream mode. */
 #include <string.h>
 
 #include "common/base/probe.h"
@@ -15,7 +15,7 @@ static ls_status do_nothing(const void *argument) {
     return LS_OK;
 }
 
-/* Device 0 fills, device 1 fetches it, works, and gives it to the host. */
+/* Device 0 fills, device 1 fetches the result, works, and copies it to the host. */
 struct sequence {
     struct devices *devices;
     ls_stream *compute0, *copy1, *compute1;
@@ -62,7 +62,7 @@ static void sequence_run(struct sequence *s) {
     good(ls_stream_synchronize(s->compute1));
 }
 
-/* --- looking at the records --------------------------------------------------------------------------------------- */
+/* --- the records -------------------------------------------------------------------------------------------------- */
 
 static const struct ls_probe_thread *threads;
 static size_t thread_count;
@@ -86,7 +86,7 @@ static const struct ls_probe_record *find(ls_probe_kind kind, const char *label,
     return NULL;
 }
 
-/* The launch, and the one run of it. */
+/* The launch, and its one run. */
 static const struct ls_probe_record *run_of(const struct ls_probe_record *launch) {
     const struct ls_probe_record *found = NULL;
     for (size_t t = 0; t < thread_count; t++) {
@@ -155,7 +155,7 @@ static void expect_records(const struct sequence *s) {
     assert_true(stream->end_us >= run_of(give)->end_us);
 }
 
-/* Where everything runs inline, a RUN lies within its LAUNCH and right before it; a queue's worker has a name. */
+/* If everything runs inline, a RUN lies within its LAUNCH and directly before it; a queue's worker has a name. */
 static void expect_places(const char *mode) {
     if (strcmp(mode, "inline") == 0) {
         assert_int_equal(thread_count, 1);
@@ -174,7 +174,7 @@ static void expect_places(const char *mode) {
     }
 }
 
-/* --- looking at the trace ----------------------------------------------------------------------------------------- */
+/* --- the trace ---------------------------------------------------------------------------------------------------- */
 
 static int task_named(const ls_trace *trace, const char *name, int which) {
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
@@ -201,7 +201,7 @@ static void expect_trace(void) {
     const struct ls_task *copy = ls_trace_task(trace, fetch);
     assert_int_equal(copy->kind, LS_TASK_COPY);
     assert_int_equal(copy->bytes, NBYTES);
-    assert_int_equal(copy->from, 4); /* places count from the process's first device on */
+    assert_int_equal(copy->from, 4); /* places count from the process's first device */
     assert_int_equal(copy->to, 5);
     assert_int_equal(ls_trace_task(trace, give)->from, 5);
     assert_int_equal(ls_trace_task(trace, give)->to, LS_HOST_MEMORY);
@@ -213,7 +213,7 @@ static void expect_trace(void) {
 static void check_sequence(struct devices *devices) {
     struct sequence s;
     sequence_open(&s, devices);
-    sequence_run(&s); /* unseen: what was before the start is over */
+    sequence_run(&s); /* not seen: it ended before the probes started */
     all_done(devices);
     ls_probe_start(false);
     sequence_run(&s);
@@ -229,7 +229,7 @@ static void check_sequence(struct devices *devices) {
 
 TEST(test_sequence_in_every_mode) { in_every_mode(check_sequence); }
 
-/* A queue that is long, so that the worker is behind: the numbers still tell which run is whose. */
+/* A long queue, so that the worker is behind: the numbers still match each run to its launch. */
 TEST(test_long_queue_keeps_its_numbers) {
     enum { TASKS = 3000 };
     struct devices devices = open_devices("threads");

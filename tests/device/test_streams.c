@@ -1,4 +1,4 @@
-/* Streams and events mean what they mean in CUDA, however the streams run. */
+/* Streams and events have CUDA's semantics, in each stream mode. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static ls_status expect_task(const void *argument) {
     return LS_OK;
 }
 
-/* The task counts a mistake if *from is not `value` when it runs; no_mistakes() asserts that none did. */
+/* The task counts an error if *from is not `value` when it runs; no_mistakes() asserts that none did. */
 static void expect(ls_stream *stream, const int *from, int value) {
     struct expect arguments = {from, value, &mistakes};
     ls_stream_launch(stream, "expect", expect_task, &arguments, sizeof arguments);
@@ -58,7 +58,7 @@ TEST_IN(scratch, order_within_streams) { in_every_mode(check_order_within_stream
 
 /* --- order across streams ---------------------------------------------------------------------------------------- */
 
-/* One slot, handed back and forth between a producer and a consumer on another device; each event is recorded many
+/* One slot, passed back and forth between a producer and a consumer on another device; each event is recorded many
  * times. */
 static void check_hand_over(struct devices *devices) {
     ls_stream *producer = stream_of(devices, 0, LS_STREAM_COMPUTE), *consumer = stream_of(devices, 1, LS_STREAM_COMM);
@@ -94,7 +94,7 @@ static void check_never_recorded(struct devices *devices) {
 
 TEST_IN(scratch, waiting_for_an_event_that_was_never_recorded_does_nothing) { in_every_mode(check_never_recorded); }
 
-/* A wait refers to the latest record at the time of the call: not to an earlier one, and not to a later one. */
+/* A wait refers to the latest record at the time of the call: not to an earlier or a later one. */
 static void check_latest_record(struct devices *devices) {
     ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *comm = stream_of(devices, 0, LS_STREAM_COMM);
     ls_stream *copy = stream_of(devices, 1, LS_STREAM_COPY);
@@ -124,7 +124,8 @@ static void check_latest_record(struct devices *devices) {
 
 TEST_IN(scratch, a_wait_refers_to_the_latest_record) { in_every_mode(check_latest_record); }
 
-/* An event that is recorded on a slow stream and then on a quick one: waits for either see what came before it. */
+/* An event that is recorded on a slow stream and then on a fast one: waits for either see the work before that
+ * record. */
 static void check_event_that_moves(struct devices *devices) {
     ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *comm = stream_of(devices, 0, LS_STREAM_COMM);
     ls_stream *copy = stream_of(devices, 0, LS_STREAM_COPY), *other = stream_of(devices, 1, LS_STREAM_COMM);
@@ -190,7 +191,7 @@ static void check_copies(struct devices *devices) {
     ls_copy(across, memory[1], memory[0], NBYTES);
     ls_event_record(crossed, across);
     ls_stream_wait_event(to, crossed);
-    ls_copy(to, back, memory[1], 1000); /* a brief one */
+    ls_copy(to, back, memory[1], 1000); /* a short copy */
     ls_copy(to, back + 1000, (char *)memory[1] + 1000, NBYTES - 1000);
     all_done(devices);
     assert_memory_equal(back, host, NBYTES);

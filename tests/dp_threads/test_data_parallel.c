@@ -1,5 +1,5 @@
-/* DataParallel as users see it: who works on what, what is refused, and what a failing replica looks like. That its
- * bits are right is shown in tests/parallel. */
+/* DataParallel as users see it: which device works on which samples, invalid options, and failing replicas.
+ * tests/parallel checks that its bits are right. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void job_step(struct job *job, size_t k) {
     assert_int_equal(session_synchronize(&job->session), LS_OK);
 }
 
-/* Everything that DataParallel and the model had allocated is given back. */
+/* All memory that DataParallel and the model had allocated has been freed. */
 static void job_close(struct job *job) {
     struct session *s = &job->session;
     samples_free(&job->samples);
@@ -57,7 +57,7 @@ static uint64_t moved_bytes(const struct ls_phase_clock *clock) {
     return sum;
 }
 
-/* A device whose clock has moved in a phase has done something in it. */
+/* A device whose clock has advanced in a phase has worked in it. */
 static void expect_active(const struct job *job, int active) {
     const struct ls_phase_clock *clocks = job->session.parallel->clocks;
     for (int i = 0; i < job->plan.devices; i++) {
@@ -87,7 +87,7 @@ TEST(the_last_batch_may_be_shorter) {
     job_close(&job);
 }
 
-/* Bytes as the essays count them. */
+/* Bytes as the comments at the head of the files count them. */
 TEST(the_bytes_of_each_phase_are_counted) {
     struct job job;
     job_open(&job, make("mlp:8,4", 2, 10, 10));
@@ -165,7 +165,7 @@ TEST(synchronised_batch_norm_keeps_the_statistics_of_the_batch) {
         }
     }
     assert_int_equal(*ls_model_batches_tracked(job.session.model, 0), 1); /* once a step */
-    /* afterwards the module waits for nobody */
+    /* afterwards the module waits for no other replica */
     job.session.parallel->ops->destroy(job.session.parallel);
     job.session.parallel = NULL;
     (void)ls_model_forward(job.session.model, job.samples.inputs, 3, true);
@@ -174,7 +174,7 @@ TEST(synchronised_batch_norm_keeps_the_statistics_of_the_batch) {
     job_close(&job);
 }
 
-/* --- what is refused --------------------------------------------------------------------------------------------- */
+/* --- invalid options --------------------------------------------------------------------------------------------- */
 
 static void expect_refused(ls_device **devices, ls_model *module, dp_options options, ls_status status,
                            const char *text, const char *another) {
@@ -209,7 +209,7 @@ TEST_IN(scratch, what_cannot_work_is_refused) {
     for (int i = 0; i < 3; i++) close_empty_device(devices[i]);
 }
 
-/* Whichever of device 1's allocations fails, nothing stays behind on either. */
+/* Whichever of device 1's allocations fails, no memory stays allocated on either device. */
 TEST_IN(scratch, too_little_memory_leaves_nothing_behind) {
     ls_status status = LS_ERR_NO_MEMORY;
     int failures = 0;
@@ -266,7 +266,7 @@ TEST(a_failing_stream_names_replica_and_device) {
     ls_stream *stream = ls_device_stream(job.session.devices[1], LS_STREAM_COMPUTE);
     ls_stream_launch(stream, "fail", fail_at_once, NULL, 0);
     expect_failing_step(&job, LS_ERR_IO, "test: error: replica 1 on device 1: input or output failed\n");
-    job_step(&job, 1); /* the failure was reported and taken away: the devices work again */
+    job_step(&job, 1); /* the failure was reported and cleared: the devices work again */
     job_close(&job);
 }
 
@@ -285,7 +285,7 @@ TEST(the_first_of_several_failing_replicas_wins) {
 }
 
 /* A replica that fails before batch norm, where the others wait for it, ends the step at once and is the one that is
- * named; the group is of no use after that. */
+ * named. After that the group cannot be used. */
 TEST(a_failing_replica_does_not_keep_the_others_waiting) {
     double timeout_s = ls_wait_timeout_s();
     ls_set_wait_timeout_s(20);
@@ -308,7 +308,7 @@ TEST(a_failing_replica_does_not_keep_the_others_waiting) {
     ls_set_wait_timeout_s(timeout_s);
 }
 
-/* The same on the way back, in the hook of the last layer, whose gradients come before those of batch norm. */
+/* The same in backward, in the hook of the last layer, whose gradients are ready before those of batch norm. */
 TEST(a_replica_that_fails_in_backward_does_not_either) {
     struct plan plan = make("convnet", 4, 9, 18); /* 3 3 3 0: the replica without a piece waits, too */
     plan.sync_bn = true;

@@ -1,5 +1,5 @@
-/* What lies between two micro-batches of a step, where no update of the parameters holds everybody back. That results
- * and bytes are right is shown in tests/parallel/test_accumulate.c. */
+/* The order of work between two micro-batches of a step, where no update of the parameters makes all replicas wait.
+ * tests/parallel checks that results and bytes are right. */
 #include "dp_threads/dp.h"
 #include "tests/base/test.h"
 #include "tests/parallel/plan.h"
@@ -9,8 +9,8 @@ static ls_status do_nothing(const void *arguments) {
     return LS_OK;
 }
 
-/* Where a replica's outputs go may lie another one's gradient of the micro-batch before: it is read first, however far
- * that one is behind. Random orders of whole steps hardly ever come across this one. */
+/* A replica's outputs may be written where another replica's gradient of the previous micro-batch is: that gradient is
+ * read first, however far the other replica is behind. Random orders of whole steps hardly ever produce this case. */
 TEST(outputs_do_not_overtake_the_gradients_before_them) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .model = "mlp:8,4", .batch = 8, .accumulate = 2};
     plan.output_device = 1;
@@ -41,7 +41,7 @@ TEST(outputs_do_not_overtake_the_gradients_before_them) {
     session_close(&session);
 }
 
-/* 5 samples on 4 devices are 2 2 1, but 4 are 1 1 1 1: in a step with several micro-batches all replicas go along. */
+/* 5 samples on 4 devices are 2 2 1, but 4 are 1 1 1 1: in a step with several micro-batches all replicas take part. */
 TEST(every_replica_goes_through_every_micro_batch) {
     struct plan plan = {.mode = MODE_DP, .devices = 4, .model = "mlp:8,4", .batch = 9, .samples = 9, .steps = 1};
     plan.optimizer = ls_optimizer_defaults(LS_SGD);

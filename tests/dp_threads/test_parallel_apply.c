@@ -1,4 +1,4 @@
-/* The hand-over of work to one thread per device. */
+/* The hand-off of work to one thread per device. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ struct work {
     _Atomic int calls[COUNT];
     pthread_t threads[COUNT];
     ls_status answers[COUNT];
-    bool silent; /* failing replicas report nothing themselves */
+    bool silent; /* failing replicas report no error */
     int64_t sum; /* written by the caller, read by replicas */
     int64_t seen[COUNT];
 };
@@ -43,7 +43,7 @@ static ls_status replica(void *context, int i) {
     atomic_fetch_add(&work->calls[i], 1);
     work->threads[i] = pthread_self();
     work->seen[i] += work->sum;
-    if (work->answers[i] != LS_OK && i == 1) usleep(20000); /* the first in order is not the first in time */
+    if (work->answers[i] != LS_OK && i == 1) usleep(20000); /* so that the first in order is not the first in time */
     if (work->answers[i] == LS_OK || work->silent) return work->answers[i];
     return ls_fail(work->answers[i], "trouble number %d", i);
 }
@@ -79,7 +79,7 @@ TEST_CASE(fewer_replicas_leave_the_others_alone) {
     dp_workers_destroy(workers);
 }
 
-/* What the caller wrote is seen by the replicas, and what they wrote by the caller, call after call. */
+/* Values that the caller wrote are seen by the replicas, and their values by the caller, call after call. */
 TEST_CASE(memory_is_handed_over_with_the_work) {
     dp_workers *workers = start();
     struct work work = {0};
@@ -100,8 +100,8 @@ static void expect_report(struct work *work, ls_status status, const char *expec
     const char *text = stderr_end();
     assert_string_equal(text, expected);
     assert_int_equal(got, status);
-    for (int i = 0; i < COUNT; i++) assert_int_equal(work->calls[i], 1); /* all have run, whoever failed */
-    /* the next call is as good as the first */
+    for (int i = 0; i < COUNT; i++) assert_int_equal(work->calls[i], 1); /* all have run, whichever failed */
+    /* the next call works like the first */
     struct work good = {.sum = 1};
     assert_int_equal(dp_parallel_apply(workers, COUNT, replica, &good), LS_OK);
     dp_workers_destroy(workers);
@@ -115,7 +115,7 @@ TEST_CASE(the_first_failing_replica_is_reported) {
     expect_report(&three, LS_ERR_NO_MEMORY, "test: error: replica 1 on device 11: trouble number 1\n");
     struct work own = {.answers = {LS_ERR_INVALID, LS_OK, LS_OK, LS_ERR_PEER}};
     expect_report(&own, LS_ERR_INVALID, "test: error: replica 0 on device 10: trouble number 0\n");
-    /* a replica that gives up because another has failed is not the cause, though it may come first */
+    /* a replica that gives up because another has failed is not the cause, though its error may be the first */
     struct work victims = {.answers = {LS_ERR_PEER, LS_ERR_PEER, LS_ERR_IO, LS_ERR_NO_MEMORY}};
     expect_report(&victims, LS_ERR_IO, "test: error: replica 2 on device 12: trouble number 2\n");
 }
@@ -145,7 +145,7 @@ static int run_hanging(void *argument) {
     stderr_begin();
     ls_status status = dp_parallel_apply(workers, COUNT, hang, NULL);
     const char *text = stderr_end();
-    /* it must not wait for the thread that hangs, nor free what that one uses */
+    /* the close must not wait for the thread that hangs, nor free the memory that it uses */
     if (!dp_workers_stuck(workers) || dp_workers_destroy(workers)) return 4;
     const char *expected = "test: error: replica 2 on device 12 did not return within 0.4 s\n";
     if (strcmp(text, expected) != 0) return 2;
@@ -161,7 +161,7 @@ TEST_CASE(a_replica_that_hangs_is_named_at_the_deadline) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replica_that_hangs_is_named_at_the_deadline), /* forks, so before there are threads */
+        cmocka_unit_test(a_replica_that_hangs_is_named_at_the_deadline), /* forks, so it precedes all threads */
         with_devices(each_replica_runs_once_in_its_thread),
         with_devices(fewer_replicas_leave_the_others_alone),
         with_devices(memory_is_handed_over_with_the_work),

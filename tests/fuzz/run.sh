@@ -1,10 +1,9 @@
 #!/bin/sh
 # Fuzzing with libFuzzer, for `make fuzz`.
 # usage: tests/fuzz/run.sh check COMPILER                  whether the compiler has the fuzzer's runtime
-#        tests/fuzz/run.sh run FOLDER MINUTES NAME...       runs FOLDER/fuzz_NAME on the inputs kept of NAME, each for its share of the time
-#        tests/fuzz/run.sh keep NAME FILE...                adds the files to the inputs kept of NAME, as the first digits of their SHA-1
-# Kept inputs are tests/fuzz/corpus/NAME.tar.gz. New ones that lead a reader to new places go to FOLDER/corpus/NAME; input that crashes a
-# reader to FOLDER/crash-NAME-..., and the exit status is 1.
+#        tests/fuzz/run.sh run FOLDER MINUTES NAME...       runs FOLDER/fuzz_NAME on the inputs kept for NAME, each for its share of the time
+#        tests/fuzz/run.sh keep NAME FILE...                adds the files to the inputs kept for NAME, named by the first digits of their SHA-1
+# Kept inputs are tests/fuzz/corpus/NAME.tar.gz. New inputs that reach new code go to FOLDER/corpus/NAME; an input that crashes the target goes to FOLDER/crash-NAME-..., and the exit status is 1.
 set -u
 export LC_ALL=C
 
@@ -19,7 +18,7 @@ check() {
     return 1
 }
 
-# Lays the kept inputs out in a folder, which is empty before.
+# Unpacks the kept inputs into a folder, after removing its contents.
 unpack() { # name, folder
     rm -rf "$2"
     mkdir -p "$2" && tar -xzf "tests/fuzz/corpus/$1.tar.gz" -C "$2"
@@ -44,7 +43,7 @@ keep() { # name, files
     echo "tests/fuzz/corpus/$name.tar.gz: $(find "$folder/kept" -type f | wc -l) inputs"
 }
 
-# One target: a line with what it did, and on a crash where its input lies.
+# Runs one target, and prints a line of results, and after a crash the path of its input.
 run_one() { # folder, name, seconds
     found=$1/corpus/$2 kept=$1/kept/$2 log=$1/log-$2
     mkdir -p "$found" "$1/tmp"

@@ -1,5 +1,5 @@
-/* The kept corpora of the fuzz targets, replayed without libFuzzer: what once broke a reader, or led it to a place of
- * its own, does no harm. `make fuzz` looks for more. */
+/* The kept corpora of the fuzz targets, replayed without libFuzzer: inputs that once broke a reader, or reached code of
+ * their own, must be handled. `make fuzz` looks for more. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "tests/base/test.h"
 #include "tests/fuzz/targets/targets.h"
 
-/* Every file of a corpus, and each of its beginnings of some lengths. */
+/* Every file of a corpus, whole and truncated to some lengths. */
 static void replay_file(const char *path, void (*target)(const uint8_t *data, size_t nbytes)) {
     size_t nbytes;
     char complaint[400];

@@ -1,5 +1,6 @@
-# A stranger, of this user or of another, at all places where a job's ranks meet, while they come and while they train:
-# garbage, idle connections, halves of messages, requests with no token and with wrong ones. The job ends as if alone.
+# An attacker, of this user or of another, at all ports and sockets of a job, while its ranks connect and while they
+# train: garbage, idle connections, truncated messages, requests without a token and with wrong ones. The job ends as if
+# it were alone.
 what='jobs under attack end with the same weights'
 least=10
 steps=400
@@ -35,7 +36,7 @@ end_attacker() {
     notes=", $attacked of them while attacked everywhere, $others by another user"
 }
 
-await_text() { # file: that something is in it
+await_text() { # file: waits until it is not empty
     ticks=1500
     while [ ! -s "$1" ] && [ $ticks -gt 0 ]; do
         ticks=$((ticks - 1))
@@ -98,7 +99,7 @@ spawned() {
     [ ! -s "$err.job" ] || fail "the job says: $(head -n 1 "$err.job")"
 }
 
-# Beyond loopback nobody is let in without a token.
+# Beyond loopback, connections without a token are refused.
 no_token_beyond_loopback() {
     draw_port
     choose 10.0.0.1 192.168.7.7 0.0.0.0 example.invalid

@@ -1,7 +1,7 @@
-# What a case of tests/hostile consists of: random numbers, programs that are run under a deadline, what is expected of
-# them, and the proof that nothing is left. Sourced by hostile.sh.
+# The parts of a case of tests/hostile: random numbers, programs that are run under a deadline, checks of their results,
+# and the check that nothing is left. Sourced by hostile.sh.
 
-deadline=60 # seconds; whoever takes longer hangs
+deadline=60 # seconds; a program that takes longer hangs
 
 # --- random numbers: a case's are its own, so that it can be repeated alone -------------------------------------------
 
@@ -23,7 +23,7 @@ pause() { # up to $1 milliseconds
     sleep "$((drawn / 1000)).$(printf %03d $((drawn % 1000)))"
 }
 
-draw_port() { draw 9000 && port=$((10000 + drawn)); } # below those that the system and other launchers give
+draw_port() { draw 9000 && port=$((10000 + drawn)); } # below those that the system and other launchers assign
 
 # --- a case -----------------------------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ begin_case() { # area, its number, case
     area=$1 case=$3 mark=$$-$1-$3 failed_cases=0 again="HOSTILE_SEED=$seed tests/hostile/hostile.sh $build $1 $3"
     work=$folder/$1-$3 out=$folder/$1-$3/.out err=$folder/$1-$3/.err commands=$folder/$1-$3/.commands
     random_state=$(((seed * 7919 + $2 * 104729 + $3 * 1299709) & 0x7fffffff))
-    for turn in 1 2 3; do # neighbouring cases have nothing in common
+    for turn in 1 2 3; do # so that neighbouring cases are unrelated
         random_state=$((((random_state ^ (random_state >> 15)) * 0x2c1b3c6d) & 0x7fffffff))
         random_state=$((((random_state ^ (random_state >> 12)) * 0x297a2d39) & 0x7fffffff))
     done
@@ -45,7 +45,7 @@ finish_case() {
     [ $failed_cases -gt 0 ] || rm -rf "$work"
 }
 
-# One failure per case is counted; the first says what was wrong.
+# One failure per case is counted; the first is reported.
 fail() {
     [ $failed_cases -eq 0 ] || return 0
     failed_cases=1
@@ -57,7 +57,7 @@ fail() {
     } >>"$folder/failures.txt"
 }
 
-# What an area has mounted; areas set $mounted.
+# Unmounts what an area has mounted; areas set $mounted.
 mounted=''
 clean_up() {
     [ -z "$mounted" ] || umount "$mounted" 2>/dev/null
@@ -78,7 +78,7 @@ note_command() {
     echo >>"$commands"
 }
 
-# To its end; the status is in $status, what it said in the files $out and $err.
+# Runs a command to its end; sets $status, and writes its output to the files $out and $err.
 run() {
     note_command "$@"
     HOSTILE_MARK=$mark timeout --foreground -k 5 $deadline "$@" >"$out" 2>"$err" </dev/null
@@ -86,13 +86,13 @@ run() {
     judge_end "$1"
 }
 
-# Nothing hangs, and no signal ends a program; what else is wrong the case says.
+# No program may hang or be ended by a signal; the case checks the rest.
 judge_end() {
     [ $status -ne 124 ] || fail "$1 was still running after $deadline s"
     [ $status -le 128 ] || fail "$1 ended by signal $((status - 128))"
 }
 
-# In the background; $started is its process. Its output goes to $out.NAME and $err.NAME.
+# Starts a command in the background; $started is its process. Its output goes to $out.NAME and $err.NAME.
 start() { # name, command...
     name=$1
     shift
@@ -117,7 +117,7 @@ await_end() { # process, name [seconds]; sets $status
     status=$?
 }
 
-# Processes that this case has started and that still run, as their environment says.
+# Processes that this case has started and that still run, found by their environment.
 list_left() { grep -lszx "HOSTILE_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
 
 end_case() { # nothing of a case outlives it
@@ -127,11 +127,11 @@ end_case() { # nothing of a case outlives it
     [ -z "$left" ] || kill -KILL $left 2>/dev/null
 }
 
-# --- what is expected ---------------------------------------------------------------------------------------------------
+# --- checks -------------------------------------------------------------------------------------------------------------
 
 shared_names() { ls /dev/shm 2>/dev/null | grep -iE '^(lockstep|ls_|ddp)' | tr '\n' ' '; }
 
-# Processes may need a moment to end with their launcher.
+# Processes may need a moment to end after their launcher.
 expect_nothing_left() {
     ticks=100
     while left=$(list_left) && [ -n "$left" ] && [ $ticks -gt 0 ]; do
@@ -147,17 +147,17 @@ expect_nothing_left() {
     [ -z "$temporary" ] || fail "a temporary file is left: $temporary"
 }
 
-expect_status() { # statuses that are right
+expect_status() { # statuses that are allowed
     for good_status in "$@"; do [ "$status" -ne "$good_status" ] || return 0; done
     fail "the status is $status, and not $*"
 }
 
-# One line that says what is wrong, and no more.
+# Exactly one line, the error.
 expect_one_line() { # [file]
     [ "$(wc -l <"${1:-$err}")" -eq 1 ] && grep -q 'error: ..' "${1:-$err}" || fail "not one line of error: $(wc -l <"${1:-$err}") lines"
 }
 
-# Of several differences each has a line; in front of a launcher's last one stand the ranks that failed.
+# Each of several differences has a line; before a launcher's last line are those of the ranks that failed.
 expect_error_lines() { grep -q . "$1" && ! grep -v '^ddp[a-z_]*: rank [0-9]* (pid [0-9]*) failed ' "$1" | grep -qv "error: .." || fail "it says something else than errors: $(head -n 1 "$1")"; }
 
 expect_text() { grep -qF -- "$1" "${2:-$err}" || fail "it does not say '$1': $(head -c 300 "${2:-$err}" | head -n 1)"; }
@@ -170,10 +170,10 @@ expect_hash() { # hash [file]
 
 # --- training -----------------------------------------------------------------------------------------------------------
 
-# Small, with a few steps; $training is a list of words.
+# A small training with a few steps; $training is a list of words.
 training="--data=$tree/data/digits --model=mlp:784,32,10 --batch-size=60 --no-evaluate --quiet --device-kind=cpu"
 
-# A rank by hand, in the background: rank, ranks, port, words of the environment and options
+# Starts a rank without a launcher, in the background: rank, ranks, port, words of the environment and options
 start_rank() {
     rank=$1 ranks=$2 at=$3
     shift 3

@@ -1,5 +1,6 @@
-# Files with bytes flipped, cut off, put in or put behind: checkpoints, weights, data, traces, nodes, workloads, tables. Each
-# is read as it should be, or refused with one line; packed data (gzip) bear a sum, so there the result is the same or none.
+# Files with bytes flipped, cut off, inserted or appended: checkpoints, weights, data, traces, nodes, workloads, tables. Each
+# is read as it should be, or refused with one line; compressed data (gzip) have a checksum, so there the result is the same
+# or none.
 what='damaged files refused by one line, or read'
 least=40
 
@@ -25,7 +26,7 @@ damaged_begin() {
 }
 
 put_byte() { # file, place, value
-    # shellcheck disable=SC2059 # that is how a byte is printed
+    # shellcheck disable=SC2059 # an octal escape prints a byte
     printf "\\$(printf %03o "$3")" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
 }
 
@@ -35,14 +36,14 @@ random_bytes() { # how many
         while read -r octal; do printf "\\$octal"; done
 }
 
-# Half of the places lie in the first 600 bytes, where headers are.
+# Half of the places are in the first 600 bytes, where headers are.
 draw_place() { # bytes
     draw 2
     [ "$drawn" -eq 0 ] || [ "$1" -lt 600 ] || { draw 600; return; }
     draw "$1"
 }
 
-# A number of a text becomes another one.
+# Changes a number in a text.
 change_number() { # file
     choose 0 1 2 3 7 15 40 100
     turn=$chosen
@@ -53,7 +54,7 @@ change_number() { # file
         print text rest }' "$1" >"$1.new" && mv "$1.new" "$1"
 }
 
-damage() { # file: in place; $manner says how
+damage() { # file: in place; sets $manner to the kind of damage
     nbytes=$(wc -c <"$1")
     choose flip flip flip cut extend insert
     manner=$chosen
@@ -92,21 +93,21 @@ choose_trainer() {
     [ "$drawn" -gt 0 ] || trainer=$build/ddp_train trainers=--spawn=2
 }
 
-# A number that has become huge, or a negative second moment, is read as it is; the training then ends, and each rank says so.
+# A huge number or a negative second moment is read as it is; the training then ends, and each rank reports it.
 expect_divergence() {
     expect_status 1
     expect_error_lines "$err"
     expect_text 'first value that is not finite'
 }
 
-# A checkpoint that is another now is refused.
+# A checkpoint that has changed is refused.
 expect_checksum() {
     if [ "$status" -eq 0 ] && ! cmp -s "$good/checkpoint" "$work/file"; then
         fail 'a damaged checkpoint is taken'
     fi
 }
 
-# Lengths are in the header: what is longer or shorter is noticed in any case, single bits of a number are not.
+# Lengths are in the header: a longer or shorter file is always detected, changed bits of a number are not.
 damaged_weights() { # name, option
     cp "$good/$1" "$work/file"
     damage "$work/file"

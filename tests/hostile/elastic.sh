@@ -1,16 +1,16 @@
-# SIGKILL at random moments of random ranks of elastic jobs, of which some come back: with those that are left the job goes
-# on to its end, and has the weights of the same groups that resume, each from a checkpoint of the one before. (Samples are
-# counted by tests/programs/test_elastic_runs.c.)
+# SIGKILL at random moments to random ranks of elastic jobs, some of which return: the job continues with the others to its
+# end, with the weights of the same groups run as separate jobs, each resumed from a checkpoint of the one before.
+# (tests/programs/test_elastic_runs.c counts samples.)
 what='went on without the killed; the bits of checkpoints'
 least=30
 steps=2500
 
 elastic_begin() { kills=0 joins=0; }
 
-# The ranks of the launcher, one of them: $chosen; empty: there are none.
+# Sets $chosen to one of the launcher's ranks; empty if there are none.
 choose_rank() { # process of the launcher
     children='' chosen=''
-    { read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null # no newline ends it
+    { read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null # it has no final newline
     for child in $children; do # not the guard
         { read -r called <"/proc/$child/comm"; } 2>/dev/null && [ "$called" = ddp_train ] && ranks="$ranks $child"
     done
@@ -18,8 +18,8 @@ choose_rank() { # process of the launcher
     [ -z "$ranks" ] || choose $ranks
 }
 
-# Each group in turn, as the job has told of it.
-expect_groups() { # file of what it said
+# Runs each group in turn, as the job has reported them.
+expect_groups() { # file with the job's output
     from=0 count=4 resume=''
     for leg in $(sed -n 's/^.*; \([0-9]*\) ranks* go[es]* on from step \([0-9]*\)$/\1:\2/p' "$1") "0:$steps"; do
         step=${leg#*:}
@@ -53,7 +53,7 @@ elastic_case() {
     done
     await_end "$job" 'the elastic job' 60
     said=$err.job
-    # All may have died, or one before they have met.
+    # All may have died, or one before the rendezvous.
     if grep -q 'error: .*rank [0-9]* (pid [0-9]*) was ended by signal 9' "$said"; then
         expect_status 1
         return

@@ -1,5 +1,6 @@
-# Where programs write and read: pipes without a peer, devices, full disks, limits, symbolic links, folders of others, odd
-# names. What can be done is done and has the right weights; what cannot is refused in one line, and what was there stays.
+# Unusual files for programs to write and read: pipes without a peer, devices, full disks, limits, symbolic links, folders
+# of other users, odd names. If the program can use the file, the weights are right; if it cannot, it refuses in one line,
+# and existing files stay.
 what='special files, full disks, limits, links, odd names'
 least=30
 newline='
@@ -26,7 +27,7 @@ choose_trainer() { # sets $trainer, $trainers, $right
     [ "$drawn" -gt 0 ] || trainer=$build/ddp_train trainers=--spawn=2 right=$expected_ddp
 }
 
-# Where a rank fails its launcher names the cause, too.
+# If a rank fails, its launcher names the cause, too.
 expect_refusal() {
     if [ "$trainers" = --single ]; then expect_one_line; else expect_error_lines "$err" && [ "$(wc -l <"$err")" -le 3 ] || fail "more than three lines"; fi
 }
@@ -50,7 +51,7 @@ special_file() {
     # shellcheck disable=SC2086 # lists
     run "$trainer" $trainers $training --steps=$steps "$option$place"
     expect_done_or_refused
-    # a folder for a trace and an empty file for others may well be written
+    # a trace may be written to the folder, and other files over the empty one
     case $option,$chosen in --trace=,folder | *,empty) ;; --data* | --init* | --resume=*) [ "$status" -ne 0 ] || fail "$option$place was read" ;; esac
     [ -p "$work/pipe" ] && [ -d "$work/folder" ] && [ -L "$work/loop" ] || fail "$option$place has replaced what was there"
 }
@@ -69,7 +70,7 @@ full_disk() {
     run "$trainer" $trainers $training --steps=3 --save="$work/small/checkpoint"
     had=$status
     [ $had -eq 0 ] || expect_refusal
-    { head -c 100 /dev/zero | tr '\0' x >"$work/small/filler"; } 2>/dev/null # there may be no room for it either
+    { head -c 100 /dev/zero | tr '\0' x >"$work/small/filler"; } 2>/dev/null # the disk may already be full
     run_training "$trainer" $trainers --save="$work/small/checkpoint" --save-every=1 --resume-if-present="$work/small/checkpoint" \
         --dump-losses="$work/small/losses" --save-weights="$work/small/weights"
     expect_status 0 1
@@ -90,18 +91,18 @@ limits() {
     case $limit in
     f) draw 700 ;;
     n) draw 60 ;;
-    v) draw 1500000 && drawn=$((drawn / (1 + drawn % 15) + 50000)) ;; # mostly near what it needs
+    v) draw 1500000 && drawn=$((drawn / (1 + drawn % 15) + 50000)) ;; # mostly near the program's need
     esac
-    # the program itself has to come up
+    # the program itself must start
     (ulimit -$limit $drawn && exec "$trainer" --version) >/dev/null 2>&1 || return
-    : >"$work/.small" # what this shell writes itself is short
+    : >"$work/.small" # this shell's own files are short
     # shellcheck disable=SC2016 # for that shell
     run_training sh -c 'ulimit "-$1" "$2" && shift 2 && exec "$@"' sh $limit $drawn "$trainer" $trainers --save="$work/checkpoint" --save-every=2
     expect_done_or_refused
     [ "$status" -eq 0 ] || [ "$limit" != f ] || expect_text 'ulimit -f'
 }
 
-# An output under the name of an input, in some spelling.
+# An output file that is also an input, in a different spelling of its name.
 same_file() {
     mkdir "$work/there" && cp "$tree"/data/digits/*.gz "$work/there" || return
     input=$work/there/train-labels-idx1-ubyte.gz
@@ -158,7 +159,7 @@ odd_names() {
     odd=$work/$chosen
     mkdir "$odd"
     choose train plot replay data bench
-    case $chosen in plot | replay) cd "$tree" ;; *) cd "$work" ;; esac || return # the former find what they need from there
+    case $chosen in plot | replay) cd "$tree" ;; *) cd "$work" ;; esac || return # these find their files relative to it
     case $chosen in
     train)
         choose_trainer

@@ -1,5 +1,6 @@
 # SIGKILL or SIGSTOP at a random moment to a rank of a grid: of a pipeline, of ranks that share layers, of both. The others end
-# within the deadline, with status 3 and a line that names it; awake again, a stopped rank says that the others have given up.
+# within the deadline, with status 3 and a line that names it; when continued, a stopped rank reports that the others have
+# given up.
 what='ranks of grids killed or stopped; the others name them'
 least=12
 
@@ -67,7 +68,7 @@ grids_case() {
     wait "$victim" 2>/dev/null
 }
 
-# Rank 0 has the store, too, in which ranks find each other.
+# Rank 0 also serves the store of the rendezvous.
 expect_survivor() { # rank
     eval "await_end \$rank_$1 'rank $1' $((3 * timeout_s))"
     expect_status 3

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Treats the programs badly, at random, for a bounded time, and counts how often they did not do what the pages promise.
+# Mistreats the programs at random for a bounded time, and counts how often they break a promise of the documentation.
 # usage: tests/hostile/hostile.sh BUILD [AREA...]        every area, or these
 #        tests/hostile/hostile.sh BUILD AREA CASE        this case of HOSTILE_SEED again
-# HOSTILE_SECONDS: for everything (700); each area has its share, and a least number of cases. HOSTILE_SEED: of all cases.
+# HOSTILE_SECONDS: for all areas (700); each area has its share, and a least number of cases. HOSTILE_SEED: of all cases.
 # HOSTILE_MOST: failures of an area after which it ends (20).
 # BUILD/hostile gets failures.txt, a line per failure with the command that repeats it, and a folder of each case that failed.
 set -u
@@ -29,12 +29,12 @@ folder=$build/hostile
 rm -rf "$folder" && mkdir -p "$folder" && : >"$folder/failures.txt" || exit 1
 . "$here/case.sh"
 
-# The first signal ends this and what the case has started; an area's own clean-up is done in any case.
+# The first signal ends this script and the case's processes; an area's own clean-up is always done.
 trap 'end_case; clean_up' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# One case: a folder of its own, random numbers of its own, and nothing that is left of it.
+# One case: a folder of its own, random numbers of its own, and no remains.
 one_case() { # area, number of the area, case
     begin_case "$1" "$2" "$3"
     "$1_case"
@@ -46,7 +46,7 @@ one_area() { # area, its number, seconds
     . "$here/$1.sh"
     begin_case "$1" "$2" 0
     "$1_begin"
-    finish_case # what it begins with has to work
+    finish_case # its preparation must work
     cases=0 failures=$failed_cases until=$(($(date +%s) + $3)) began=$(date +%s)
     if [ -n "$only" ]; then
         one_case "$1" "$2" "$only"

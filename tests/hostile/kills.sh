@@ -1,5 +1,5 @@
-# SIGKILL at random moments while checkpoints are written, of a launcher or of one rank; the job is started again with the
-# same command until it is done. It has the weights of one that nobody killed, and nothing else is left.
+# SIGKILL at random moments while checkpoints are written, of a launcher or of one rank; the job is restarted with the
+# same command until it is done. It has the weights of an undisturbed job, and nothing else is left.
 what='killed while saving; resumed to the same weights'
 least=12
 
@@ -32,7 +32,7 @@ pick_victim() { # process of the launcher
     draw 2
     [ "$drawn" -eq 0 ] && return
     children=''
-    { read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null # no newline ends it
+    { read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null # it has no final newline
     # shellcheck disable=SC2086 # a list
     [ -z "$children" ] || { choose $children && victim=$chosen; }
 }
@@ -56,7 +56,7 @@ kills_case() {
     [ "$(find "$work" -type f ! -name '.out*' ! -name '.err*' ! -name .commands | wc -l)" -eq 1 ] || fail "other files than the checkpoint: $(ls -A "$work")"
 }
 
-# The next start waits for what the kill has left to end.
+# The next start waits until the processes that survived the kill have ended.
 await_none_left() {
     ticks=100
     while [ -n "$(list_left)" ] && [ $ticks -gt 0 ]; do

@@ -1,5 +1,6 @@
-# Ranks as mpirun, mpiexec, srun and torchrun start them, by the environment that each sets (and by mpirun itself, where
-# it is); two jobs on one port, of which none takes the other's ranks; copies under a launcher, which are refused.
+# Ranks as mpirun, mpiexec, srun and torchrun start them, by the environment that each sets (and by mpirun itself, if
+# installed); two jobs on one port, neither of which accepts the other's ranks; copies under a launcher, which are
+# refused.
 what='as other launchers start ranks; two that contradict; two jobs on one port; copies refused'
 least=10
 
@@ -55,7 +56,8 @@ by_mpirun() {
     expect_hash "$hash_2_0"
 }
 
-# Jobs 0 and 1 with seeds 0 and 1, whose ranks come in any order: each rank ends with its own job's, or is refused.
+# Jobs 0 and 1 with seeds 0 and 1, whose ranks start in any order: each rank ends with its own job's weights, or is
+# refused.
 two_jobs() {
     draw_port
     for turn in $(seq 0 3 | awk -v turn="$drawn" 'BEGIN { srand(turn) } { print rand(), $1 }' | sort | cut -d' ' -f2); do
@@ -101,7 +103,7 @@ copies() {
     [ ! -s "$out" ] && [ ! -e "$work/copy" ] || fail 'a copy trained'
 }
 
-# Two launchers of different worlds: a rank trains for neither.
+# The environments of two launchers with different worlds: the rank does not train.
 contradicting() {
     choose 'openmpi mpiexec' 'mpiexec srun' 'openmpi plain' 'plain mpiexec'
     draw_port

@@ -1,9 +1,9 @@
-# Ranks by hand, of which one differs in one thing: an option, its build of the program, its data, the number of ranks. All
-# ranks refuse, with status 2 and a line that names what differs, which rank, and both values.
+# Ranks without a launcher, one of which differs in one respect: an option, its build of the program, its data, the number
+# of ranks. All ranks refuse, with status 2 and a line that names the difference, the rank, and both values.
 what='ranks that differ in one option, build or data, refused by all'
 least=20
 
-# option | what all ranks need for it | values that are not the default; of a flag the option itself
+# option | options that all ranks need for it | values that are not the default; of a flag the option itself
 rows() {
     cat <<'END'
 model||mlp:784,33,10 mlp:784,32,16,10 convnet gpt:1,1,8,8
@@ -65,12 +65,12 @@ resume-if-present||nothing
 END
 }
 
-# Options that ranks may set as they like, that only GPUs know, that start ranks themselves, that not every number of ranks takes; and
-# those compared by what they come to.
+# Options that may differ between ranks, that are for GPUs only, that start ranks, that do not allow every number of ranks; and those
+# compared by their effect.
 elsewhere='device-kind data init per-device-batch tf32 cuda-graph pin-memory no-pin-memory debug-launches resume save-every save-weights save-module-prefix timeout
     device-memory metrics summary dump-losses quiet verbose spawn elastic max-restarts local-rank pipeline tensor sequence-parallel show-schedule device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
 
-# A new option of ddp_train has to be named here.
+# Each new option of ddp_train must be listed here.
 mismatches_begin() {
     run "$build/ddp_train" --help
     rows | cut -d'|' -f1 >"$work/named"
@@ -80,7 +80,7 @@ mismatches_begin() {
     [ ! -s "$work/new" ] || fail "tests/hostile/mismatches.sh says nothing of $(tr '\n' ' ' <"$work/new")"
 }
 
-# Another build: the same program with another build id.
+# A different build: the same program with a different build id.
 other_build() {
     cp "$build/ddp_train" "$work/ddp_train"
     id=$(readelf -n "$build/ddp_train" 2>/dev/null | sed -n 's/.*Build ID: //p')
@@ -135,9 +135,10 @@ mismatches_case() {
         await_rank "$r"
         expect_status 2
         expect_error_lines "$err.$r"
-        # what is wrong by itself, as a batch smaller than the ranks, is all that the rank says of it; the others compare
+        # an option that is invalid by itself, as a batch smaller than the ranks, is all that the rank reports; the
+        # others compare
         if [ "$r" -eq "$who" ] && grep -q 'cannot share a batch' "$err.$r"; then continue; fi
         expect_text "$named: rank" "$err.$r"
-        expect_text ', rank 0 has ' "$err.$r"
+        expect_text ', but rank 0 has ' "$err.$r"
     done
 }

@@ -1,11 +1,11 @@
-# Every option of every program with values that nobody means. The program does what it can make of them, or says in one
-# line what it cannot. What would take long is told to stop after some seconds, and stops.
+# Every option of every program with unlikely values. The program accepts them, or refuses them in one line. A program
+# that would take long gets a signal after some seconds, and stops.
 what='odd values of every option'
 least=60
 newline='
 '
 
-# What makes the program's own run short; $words is a list, $last follows the option.
+# Options that make the program's run short; $words is a list, $last follows the option.
 words_of() { # program
     last=''
     case $1 in
@@ -88,10 +88,10 @@ pick_option() { # sets $option, as one word
     odd_value
     draw 12
     case $drawn in
-    0) ;;                            # without any
-    1) option=--no-${option#--} ;;   # a denial, of whatever it is
-    2) option=${option}x=$value ;;   # a name that is none
-    3) option=$value ;;              # no name at all
+    0) ;;                            # without a value
+    1) option=--no-${option#--} ;;   # negated, whatever its type
+    2) option=${option}x=$value ;;   # an unknown name
+    3) option=$value ;;              # no name
     *) option=$option=$value ;;
     esac
 }
@@ -109,7 +109,7 @@ options_case() {
     HOSTILE_MARK=$mark timeout --foreground -k 15 6 "$build/$program" $words "$option" $last >"$out" 2>"$err" </dev/null
     status=$?
     cd "$tree" || return
-    sed -i '/^tables: table [0-9]*: /d' "$err" # what it is about to do
+    sed -i '/^tables: table [0-9]*: /d' "$err" # announcements of the next table
     if [ $status -eq 124 ]; then # --steps=2147483648 takes its time
         stopped=$((stopped + 1)) notes=", $stopped that would take long"
         return

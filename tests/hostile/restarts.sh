@@ -1,6 +1,6 @@
-# SIGKILL of random ranks at random moments of a job that is allowed restarts (--max-restarts; torchrun's own, where it
-# is). The job ends well, with the loss of every step and the weights of one that nobody killed: so each epoch has seen
-# every sample once, in the same order. Nothing else is left, neither files nor processes nor shared memory.
+# SIGKILL to random ranks at random moments of a job with restarts (--max-restarts; torchrun's, if installed). The job
+# succeeds, with the losses of all steps and the weights of an undisturbed job: so each epoch has used every sample
+# once, in the same order. No other files, processes or shared memory are left.
 what='ranks killed in jobs that restart; every loss as if nobody had'
 least=24
 killed=0
@@ -26,7 +26,7 @@ restarts_job() { # launcher, ranks, name of the files: runs `act` with the comma
 
 start_job() { start job "$@"; }
 
-# The process of a rank, or of the shell that runs it, and not the launcher's guard; '': there is none at the moment.
+# The process of a rank, or of the shell that runs it, and not the launcher's guard; '' if there is none at the moment.
 pick_rank() { # process of the launcher
     found=''
     for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do

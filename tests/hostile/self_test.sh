@@ -12,7 +12,7 @@ trap 'rm -rf "$stubs"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# What stands in for dp_train and ddp_train; $program is the real one.
+# The script that replaces dp_train and ddp_train; $program is the real one.
 defect_of() { # area
     case $1 in
     kills) echo 'for word; do case $word in --save=*) [ ! -s "${word#*=}" ] || set -- "$@" --lr=0.002 ;; esac; done' ;; # not the checkpoint alone counts
@@ -23,10 +23,10 @@ defect_of() { # area
     attacks) echo 'case ${RANK:-} in ?*) set -- "$@" --seed=1 ;; esac' ;;                                           # other weights
     damaged) echo '"$program" "$@" || kill -SEGV $$; exit 0' ;;                                                     # crashes
     options) echo '"$program" "$@"; status=$?; [ $status -eq 0 ] || echo "and more" >&2; exit $status' ;;           # two lines
-    files) echo '"$program" "$@" 2>/dev/null; exit 0' ;;                                                            # says nothing
-    grids) echo 'case $* in *--steps=2*) ;; *) exec "$program" "$@" 2>/dev/null ;; esac' ;;                         # names nobody
+    files) echo '"$program" "$@" 2>/dev/null; exit 0' ;;                                                            # silent
+    grids) echo 'case $* in *--steps=2*) ;; *) exec "$program" "$@" 2>/dev/null ;; esac' ;;                         # no names
     elastic) echo 'case $* in *--elastic*) set -- "$@" --seed=1 ;; esac' ;;                                           # other weights than by checkpoints
-    signals) echo 'trap "" TERM HUP INT; "$program" "$@"; exit 1' ;;                                                # goes on
+    signals) echo 'trap "" TERM HUP INT; "$program" "$@"; exit 1' ;;                                                # continues
     esac
 }
 

@@ -1,5 +1,5 @@
-# Settings that a run could take in silence: other ones than a checkpoint's, a batch that is said twice, a file to go on from
-# that is not there, weights that are no numbers, an unknown instruction set, a folder without test data.
+# Settings that a run might accept silently: different ones than a checkpoint's, a batch given twice, a missing file to
+# resume from, weights that are not numbers, an unknown instruction set, a folder without test data.
 what='resumed with other settings, batches said twice, NaN in weights: named'
 least=20
 
@@ -11,7 +11,7 @@ settings_begin() {
     loud=$(echo "$training" | sed 's| --quiet||')
 }
 
-# Each differs from what the checkpoint was made with; the note names all of them.
+# Each differs from the checkpoint's; the note names all of them.
 resumed_with_others() {
     set --
     : >"$work/names"
@@ -70,7 +70,7 @@ not_numbers() {
     nbytes=$(wc -c <"$work/weights")
     draw $((nbytes / 8)) # in the second half, where no header is
     choose '\000\000\300\177' '\000\000\200\177' '\001\000\200\377'
-    # shellcheck disable=SC2059 # that is how bytes are printed
+    # shellcheck disable=SC2059 # octal escapes print bytes
     printf "$chosen" | dd of="$work/weights" bs=1 seek=$((nbytes - 4 * (drawn / 2 + 1))) conv=notrunc 2>/dev/null
     # shellcheck disable=SC2086 # a list
     run "$build/dp_train" --single $training --steps=2 --init="$work/weights"

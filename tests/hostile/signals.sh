@@ -1,10 +1,11 @@
-# SIGINT, SIGTERM and SIGHUP at random moments, to the launchers and to the benches, some of which run others in their turn:
-# two seconds are promised, ten are given on a busy machine; nothing is left. SIGKILL to a launcher takes its ranks along.
+# SIGINT, SIGTERM and SIGHUP at random moments, to the launchers and to the benches, some of which run other programs: they
+# must end within the promised two seconds, ten on a busy machine, and leave nothing. SIGKILL to a launcher also ends its
+# ranks.
 what='signals at random moments end programs and their children; a stopped rank is named'
 least=12
 endless='--steps=100000000'
 
-# A shell has what it starts in the background ignore SIGINT, and nohup SIGHUP: neither is for these.
+# A shell makes background processes ignore SIGINT, and nohup SIGHUP: these targets must ignore neither.
 signals_begin() {
     heard=''
     ! env --default-signal=INT,HUP true 2>/dev/null || heard=--default-signal=INT,HUP
@@ -14,7 +15,7 @@ signals_begin() {
 # shellcheck disable=SC2086 # one word, or none
 start_job() { start job env $heard TMPDIR="$work/tmp" "$@"; }
 
-start_target() { # a program that has children, or threads, and does not end by itself
+start_target() { # starts a program that has children or threads, and does not end by itself
     mkdir "$work/tmp"
     choose dp ddp ddprun shell bench comm tables recipes calibrate
     target=$chosen
@@ -36,7 +37,7 @@ start_target() { # a program that has children, or threads, and does not end by 
     job=$started
 }
 
-# One rank is stopped, at any moment of its life: the others name it at their deadline, and the launcher ends it.
+# One rank is stopped at a random moment: the others name it at their deadline, and the launcher ends it.
 stopped_rank() {
     choose ddp ddprun
     case $chosen in

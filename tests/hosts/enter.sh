@@ -1,6 +1,6 @@
 #!/bin/sh
 # usage: tests/hosts/enter.sh HOST COMMAND...       runs the command on a host of a test (network.sh)
-#        tests/hosts/enter.sh --shell HOST WORDS... as ssh does: a shell there reads all words as one line
+#        tests/hosts/enter.sh --shell HOST WORDS... like ssh: a shell there reads all words as one line
 shell=''
 [ "$1" != --shell ] || { shell=yes; shift; }
 read -r init <"$LS_HOSTS/$1" || exit 255

@@ -1,4 +1,4 @@
-# What happens in mid-run: links that end, hosts that die. Sourced by hosts.sh.
+# Faults during a run: links that fail, hosts that die. Sourced by hosts.sh.
 
 patience=10 # seconds, --timeout of these jobs
 
@@ -10,8 +10,8 @@ start_endless() { # launcher, ranks on each host, options
     await_steps 5
 }
 
-# Host 1 is lost: the ranks of the others end within their deadline, and name it or one of its ranks. If it is still there,
-# its ranks do so, too, and name another.
+# Host 1 is lost: the ranks of the others end within their deadline, and name it or one of its ranks. If it is still alive,
+# its ranks also end, and name another.
 lost() { # unplug, silence, die or power_off; launcher, ranks on each host, options
     event=$1
     shift
@@ -26,7 +26,7 @@ lost() { # unplug, silence, die or power_off; launcher, ranks on each host, opti
 }
 
 # Host 1 or one of its ranks; on host 1, another.
-expect_named() { # name of a part; seconds that it may take, by default none
+expect_named() { # name of a part; the time limit in seconds, by default 0
     case $1 in host1*) lost_hosts=$(echo "$hosts" | grep -vx 1) ;; *) lost_hosts=1 ;; esac
     named=''
     for h in $lost_hosts; do named="$named|host$h\\b|ranks? ([0-9]+(, | and | to ))*($(seq -s '|' $((h * each)) $((h * each + each - 1))))\\b"; done
@@ -38,7 +38,7 @@ expect_named() { # name of a part; seconds that it may take, by default none
     done
 }
 
-# An elastic job goes on without the host.
+# An elastic job continues without the host.
 goes_on() { # die or power_off, options
     event=$1
     shift
@@ -49,7 +49,7 @@ goes_on() { # die or power_off, options
     reached=$(wc -l <"$work/metrics")
     await_steps $((reached + 50))
     expect_named host0 15
-    for part in $job; do # SIGTERM to the launchers that are left
+    for part in $job; do # SIGTERM to the remaining launchers
         launching=$(cat "$out.$part.pid")
         ! is_running "$launching" || kill -TERM "$(cat "/proc/$launching/task/$launching/children")"
         await_end "$launching" "$part after SIGTERM" 20

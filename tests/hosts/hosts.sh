@@ -1,11 +1,11 @@
 #!/bin/sh
 # Jobs on several hosts: each a set of namespaces on this machine (host name, processes, network, /dev/shm), joined by
-# a bridge. Links are cut, slowed and silenced, hosts die, names and ports are wrong; each case has a deadline.
+# a bridge. The cases cut links, slow them and drop their packets, kill hosts, and give wrong names and ports; each has a deadline.
 # usage: tests/hosts/hosts.sh BUILD          every case
 #        tests/hosts/hosts.sh BUILD fast     those of CI
 #        tests/hosts/hosts.sh BUILD CASE...
-# Everything is in namespaces that end with this script, even if it is killed, so two runs do not meet.
-# BUILD/hosts gets failures.txt, and a folder of each case that failed (HOSTS_KEEP=1: of each). Exit status: 0 none failed, 1 some, 2 wrong usage.
+# All processes are in namespaces that end with this script, even if it is killed, so two runs do not disturb each other.
+# BUILD/hosts gets failures.txt, and a folder for each case that failed (HOSTS_KEEP=1: for every case). Exit status: 0 none failed, 1 some, 2 wrong usage.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 usage='usage: tests/hosts/hosts.sh BUILD [fast | CASE...]'
@@ -13,7 +13,7 @@ usage='usage: tests/hosts/hosts.sh BUILD [fast | CASE...]'
 here=$(cd "$(dirname "$0")" && pwd) && tree=$(cd "$here/../.." && pwd) && build=$(cd "$1" && pwd) || exit 1
 shift
 
-# Outside: pid 1 of the namespaces cannot be told to end, but dies with unshare, and unshare with this shell.
+# Outside: pid 1 of the namespaces ignores signals, but dies with unshare, and unshare dies with this shell.
 if [ "${LS_HOSTS_INSIDE:-}" != yes ] || [ $$ -ne 1 ]; then
     namespaces='--mount --net --uts --pid --fork --kill-child --mount-proc'
     [ "$(id -u)" -eq 0 ] || namespaces="--map-root-user $namespaces"

@@ -14,7 +14,7 @@ launch() { # launcher, ranks on each host, options of ddp_train
     esac
 }
 
-# One host's part of the job; `wrapped` may have words for in front of the program.
+# One host's part of the job; `wrapped` may have words to put before the program.
 launch_on() { # host, options of ddp_train
     at=$1
     shift
@@ -41,7 +41,7 @@ command_of() {
     esac
 }
 
-# From the login host, as on a cluster; its daemons are started through the agent.
+# mpirun runs on the login host, as on a cluster; it starts its daemons through the agent.
 by_mpirun() {
     for h in $hosts; do echo "host$h slots=$each"; done >"$work/hostfile"
     start_part mpirun env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LS_JOB_TOKEN="$mark" MASTER_ADDR=host0 MASTER_PORT=$port \
@@ -56,7 +56,7 @@ start_part() { # name, command
     echo "$started" >"$out.$name.pid"
 }
 
-# All of them, or these, within so many seconds; what their status is to be.
+# Waits for all parts, or the named ones, for that many seconds, and checks their status.
 await_job() { # seconds, statuses, [names]
     for part in ${3:-$job}; do
         await_end "$(cat "$out.$part.pid")" "$part" "$1"
@@ -70,7 +70,7 @@ expect_status_of() { # name, statuses
     fail "$1 ended with status $status: $(grep -m 1 'error' "$err.$1" || head -n 1 "$err.$1")"
 }
 
-# What it needs is there; if not, the case is named as not run.
+# Checks that the launcher is installed; if not, the case is reported as not run.
 have() { # launcher
     case $1 in
     torchrun) [ -n "$torchrun" ] || { left_out='torchrun is not here (TORCHRUN= names one)'; return 1; } ;;

@@ -1,11 +1,11 @@
-# Hosts as namespaces, and what can happen to their links. Sourced by hosts.sh, which is in the namespace of the switch.
-# Host H is called hostH, with 10.77.0.(H+1) on eth0; eth1, 10.78.0.(H+1), leads nowhere. The switch itself is a host of
-# the network, too: login, 10.77.0.254.
+# Hosts as namespaces, and faults of their links. Sourced by hosts.sh, which is in the namespace of the switch. Host H
+# is called hostH, with 10.77.0.(H+1) on eth0; eth1, 10.78.0.(H+1), is not connected. The switch itself is a host of the
+# network, too: login, 10.77.0.254.
 
-export LS_HOSTS=/run/hosts # a file of each host: the pids of its init, and of what the init lives by
+export LS_HOSTS=/run/hosts # a file for each host: the pids of its init, and of the init's keeper
 
 address_of() { echo "10.77.0.$(($1 + 1))"; }
-on() { echo "$here/enter.sh host$1"; } # the words in front of a command that a host runs
+on() { echo "$here/enter.sh host$1"; } # the words before a command that run it on a host
 
 make_hosts() { # count
     hosts=$(seq 0 $(($1 - 1)))
@@ -16,7 +16,7 @@ make_hosts() { # count
     hostname login && mount --bind $LS_HOSTS/names /etc/hosts || return 1
     ip link set lo up && ip link add switch type bridge && ip address add 10.77.0.254/24 dev switch && ip link set switch up || return 1
     for h in $hosts; do make_host "$h" || return 1; done
-    # Nobody asks for addresses: a frame to a host that is gone vanishes, as on a routed network.
+    # No ARP requests: a frame to a dead host vanishes, as on a routed network.
     for h in $hosts login; do
         for other in $hosts; do
             [ "$h" = "$other" ] || enter "$h" ip neigh replace "$(address_of "$other")" lladdr "02:00:00:00:00:0$other" dev "$(card_of "$h")" || return 1
@@ -32,7 +32,7 @@ enter() { # host or login, command
 
 card_of() { case $1 in login) echo switch ;; *) echo eth0 ;; esac; }
 
-# The init of a host: a shell, since it reaps the processes that nobody waits for. The keeper is its parent.
+# The init of a host: a shell, since it reaps orphaned processes. The keeper is its parent.
 make_host() {
     # shellcheck disable=SC2086 # a list
     setpriv --pdeathsig KILL unshare --mount --net --uts --fork --kill-child ${own_pids:---pid --mount-proc} sh -c '
@@ -65,7 +65,7 @@ die() { # host: all its processes at once, and then its network
     kill -KILL "$keeper" $(processes_of "$(readlink "/proc/$init/ns/net")") 2>/dev/null
     wait "$keeper" 2>/dev/null
     rm "$LS_HOSTS/host$1"
-    for link in port spare; do ip link del "$link$1" 2>/dev/null; done # if they have not gone with the host
+    for link in port spare; do ip link del "$link$1" 2>/dev/null; done # if they were not removed with the host
 }
 
 remove_hosts() {
@@ -76,19 +76,19 @@ remove_hosts() {
 
 # --- links ------------------------------------------------------------------------------------------------------------
 
-unplug() { ip link set "port$1" down; }           # the cable is pulled: the host sees it
-silence() { ip link set "port$1" nomaster; }   # frames vanish; nobody is told
+unplug() { ip link set "port$1" down; }           # the cable is pulled: the host detects it
+silence() { ip link set "port$1" nomaster; }   # frames vanish, without an error on either side
 restore() { ip link set "port$1" master switch up; }
-power_off() { silence "$1" && die "$1"; }      # it dies, and says no good-bye
+power_off() { silence "$1" && die "$1"; }      # it dies without closing its connections
 
-slow() { # rate, as 10mbit, of the links of all hosts, both ways
+slow() { # rate, as 10mbit, of the links of all hosts, in both directions
     for h in $hosts; do
         tc qdisc replace dev "port$h" root tbf rate "$1" burst 64kb latency 200ms &&
             enter "$h" tc qdisc replace dev eth0 root tbf rate "$1" burst 64kb latency 200ms || fail 'tbf could not be set'
     done
 }
 
-# Delay and loss, where the kernel has them.
+# Delay and loss, if the kernel supports them.
 impair() { # words of netem
     for h in $hosts; do
         # shellcheck disable=SC2086 # a list
@@ -96,13 +96,13 @@ impair() { # words of netem
     done
 }
 
-# --- what is left -----------------------------------------------------------------------------------------------------
+# --- remains ----------------------------------------------------------------------------------------------------------
 
-# Beside processes (case.sh): shared memory and temporary files of each host that lives.
+# In addition to processes (case.sh): shared memory and temporary files of each living host.
 shared_names() {
     for h in $hosts; do
         { read -r init <"$LS_HOSTS/host$h"; } 2>/dev/null || continue
-        find "/proc/$init/root/dev/shm" "/proc/$init/root/run/tmp" -mindepth 1 ! -path '*/torchelastic_*' # which torchrun leaves
+        find "/proc/$init/root/dev/shm" "/proc/$init/root/run/tmp" -mindepth 1 ! -path '*/torchelastic_*' # left by torchrun
     done
     find /run/tmp -mindepth 1
 }

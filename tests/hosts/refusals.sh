@@ -1,6 +1,6 @@
-# What is wrong before a job begins: each rank says so in one line, within its deadline. Sourced by hosts.sh.
+# Errors before a job begins: each rank reports them in one line, within its deadline. Sourced by hosts.sh.
 
-# Ranks by hand, one on each host; $settings are of all.
+# Ranks without a launcher, one on each host; $settings are for all.
 try() { # seconds of --timeout
     # shellcheck disable=SC2086 # a list
     launch by_hand 1 $exact --timeout="$1" --steps=5
@@ -23,7 +23,7 @@ no_token() {
     expect_refusals '1 2' LS_JOB_TOKEN
 }
 
-# Debian writes 127.0.1.1 for the host's own name. With LS_SOCKET_IFNAME it does not matter.
+# Debian writes 127.0.1.1 for the host's own name. With LS_SOCKET_IFNAME that is no problem.
 own_name_on_loopback() {
     sed 's/.* host0$/127.0.1.1 host0/' "$LS_HOSTS/names" >"$work/names"
     enter 0 mount --bind "$work/names" /etc/hosts
@@ -41,7 +41,7 @@ unknown_interface() {
     expect_refusals '1 2 3' eth9
 }
 
-# An interface whose network does not reach the others, as one that a firewall closes.
+# An interface whose network does not reach the other hosts, as behind a firewall.
 dead_interface() {
     settings=LS_SOCKET_IFNAME=eth1
     try 5
@@ -67,7 +67,7 @@ port_in_use() {
     await_end "$other" 'the other job'
 }
 
-late() { # seconds that it is late by, less than the deadline
+late() { # the delay in seconds, less than the deadline
     train_on_one_host "$host_count" --steps=5
     launcher=by_hand each=1 ranks=$host_count job=''
     for h in $hosts; do
@@ -86,7 +86,7 @@ never_comes() {
     expect_refusals '1 3' 'rank 1\|host1'
 }
 
-# The build id of the program on host 1 is another one.
+# The program on host 1 has a different build id.
 other_build() {
     cp "$build/ddp_train" "$work/other" && objcopy --dump-section .note.gnu.build-id="$work/id" "$work/other" &&
         { head -c 16 "$work/id" && head -c 20 /dev/urandom; } >"$work/id2" &&
@@ -103,7 +103,7 @@ other_build() {
 
 # --- the network itself ---------------------------------------------------------------------------------------------------
 
-# Nothing listens at port 9: who is reached refuses at once (status 1), others never answer (124).
+# No process listens at port 9: a host that is reached refuses at once (status 1), others never answer (124).
 reaches() { # from, to; sets $status
     enter "$1" timeout 1 bash -c ": >/dev/tcp/host$2/9" 2>/dev/null
     status=$?

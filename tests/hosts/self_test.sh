@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether tests/hosts finds what it looks for: puts a defect for each of some cases in front of ddp_train, and fails
-# unless the case reports it.
+# Checks that tests/hosts detects defects: for some cases, puts a defect in front of ddp_train, and fails unless the
+# case reports it.
 # usage: tests/hosts/self_test.sh BUILD
 set -u
 here=$(dirname "$0")
@@ -12,7 +12,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 missed=0
-# Case, part of what it must say, the defect: a shell's commands in front of the real program. `in_job`: it is on a host.
+# Case, part of its expected message, the defect: shell commands before the real program. `in_job`: it runs on a host.
 while IFS='|' read -r case expected defect <&3; do
     rm -rf "$stubs" && mkdir -p "$stubs" && ln -s "$build"/* "$stubs/" || exit 1
     rm -f "$stubs/ddp_train" "$stubs/hosts"

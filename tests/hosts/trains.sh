@@ -1,6 +1,6 @@
-# Jobs that end well: on several hosts they have the bits of one host. Sourced by hosts.sh.
+# Jobs that succeed: on several hosts they have the bits of one host. Sourced by hosts.sh.
 
-# In rank order whatever lies between the ranks; a batch that 2, 4 and 8 ranks share evenly.
+# Sums in rank order, whatever the network; a batch that 2, 4 and 8 ranks share evenly.
 exact="$(echo "$training" | sed 's/--batch-size=60/--batch-size=64/') --allreduce=naive"
 
 train_on_one_host() { # ranks, options; leaves $work/one.{weights,losses}
@@ -9,7 +9,7 @@ train_on_one_host() { # ranks, options; leaves $work/one.{weights,losses}
     expect_status 0
 }
 
-expect_same() { # what was written for one host and for several
+expect_same() { # compares the files of one host and of several
     cmp -s "$work/one.weights" "$work/all.weights" || fail 'the weights are not those of one host'
     cmp -s "$work/one.losses" "$work/all.losses" || fail 'the losses are not those of one host'
 }
@@ -25,7 +25,7 @@ same_bits() { # launcher, ranks on each host, options of ddp_train
     expect_same
 }
 
-# A checkpoint, written once in a folder that all hosts see, is read by all: resumed, and saved again.
+# A checkpoint, written once in a folder that all hosts share, is read by all: resumed, and saved again.
 resumes() { # launcher, ranks on each host, options of ddp_train
     how=$1 each=$2
     shift 2
@@ -39,7 +39,7 @@ resumes() { # launcher, ranks on each host, options of ddp_train
     expect_same
 }
 
-# The link's rate changes in mid-run: it lasts longer, and ends the same.
+# The link's rate changes during the run: it takes longer, with the same result.
 slowed() { # rate, steps
     train_on_one_host "$host_count" "--steps=$2"
     # shellcheck disable=SC2086 # a list
@@ -50,7 +50,7 @@ slowed() { # rate, steps
     expect_same
 }
 
-# GPUs and NCCL of tests/cuda_on_cpu, whose ranks find each other by their process ids: so hosts share these.
+# GPUs and NCCL of tests/cuda_on_cpu, whose ranks find each other by process ids: so the hosts share those.
 on_gpus() { # function and its arguments
     fakes=$build/tests/cuda_on_cpu
     [ -r "$fakes/ls_nccl.so" ] || { left_out='tests/cuda_on_cpu is not built'; return; }

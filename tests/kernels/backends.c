@@ -68,13 +68,13 @@ static void find_backends(void) {
 
 static const struct backend *current;
 static ls_device *host, *gpu;
-static struct ls_backend rerouted; /* that of CPU devices, but for operations */
+static struct ls_backend rerouted; /* as for CPU devices, except for operations */
 static kernel_alignment chosen_alignment;
 static unsigned calls;
 static bool uses_best;
 static void (*around_launches)(bool begin);
 
-/* Starts the CPU's CUDA anew if it is to run in another way. A rounding that this process was started with stays. */
+/* Restarts the CPU's CUDA if its settings change. A rounding from the environment of this process is kept. */
 static void set_manner(const char *manner) {
     static const char *present;
     static char own_rounding[80];
@@ -83,7 +83,7 @@ static void set_manner(const char *manner) {
     if (present == manner) return;
     if (!present && rounding) snprintf(own_rounding, sizeof own_rounding, "%s", rounding);
     present = manner;
-    setenv("CUDA_ON_CPU_DEVICES", "1", 1); /* a real GPU does not care */
+    setenv("CUDA_ON_CPU_DEVICES", "1", 1); /* a real GPU ignores it */
     unsetenv("CUDA_ON_CPU_THREADS");
     unsetenv("CUDA_ON_CPU_STREAMS");
     unsetenv("CUDA_ON_CPU_ROUNDING");
@@ -122,7 +122,7 @@ static int setup(void **state) {
     set_manner(current->manner);
     options.kind = LS_DEVICE_CUDA;
     if (ls_device_open(&gpu, &options) == LS_OK) return 0;
-    (void)scratch_teardown(state); /* says why */
+    (void)scratch_teardown(state); /* prints the reason */
     return -1;
 }
 
@@ -218,9 +218,9 @@ ls_status backend_run(const struct backend *backend, const struct ls_op *op) {
 /* --- the runner --------------------------------------------------------------------------------------------------- */
 
 int kernel_run(const char *group, const struct kernel_test *tests, size_t count) {
-    static struct CMUnitTest all[MAX_TESTS]; /* cmocka neither runs nor counts those that are zero */
+    static struct CMUnitTest all[MAX_TESTS]; /* cmocka neither runs nor counts zeroed entries */
     static char names[MAX_TESTS][100];
-    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30); /* pages are used again, not cleared anew for each operation */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30); /* freed pages are reused, not zeroed again */
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
     find_backends();
     for (size_t i = 0, n = 0; i < (size_t)backend_count * count; i++) {

@@ -7,9 +7,9 @@
 struct batchnorm {
     struct ls_batchnorm_shape s;
     size_t count, channels;
-    void *x, *dy; /* of s.dtype, as are y and dx; floats for LS_FP32 */
+    void *x, *dy; /* of s.dtype, like y and dx; floats for LS_FP32 */
     float *gamma, *beta;
-    /* results; a gradient is accumulated if it begins with a number */
+    /* results; a gradient is accumulated if it is initialized with a number */
     void *y, *dx;
     float *mean, *invstd, *running_mean, *running_var, *dgamma, *dbeta, *sums;
     double *statistics, *m;
@@ -18,13 +18,13 @@ struct batchnorm {
 
 struct ls_batchnorm_shape batchnorm_shape(int batch, int channels, int plane, bool relu, ls_dtype dtype);
 
-/* Random numbers, those of x and dy rounded to the shape's type; the means of x are near `offset`. Equal at every
+/* Random numbers; x and dy are rounded to the shape's type, and the means of x are near `offset`. The same at every
  * call. */
 struct batchnorm batchnorm_make(struct ls_batchnorm_shape s, float offset, bool accumulate);
 
-/* Each waits, and returns what waiting returned. */
+/* Each waits, and returns the status of the wait. */
 ls_status batchnorm_train(struct batchnorm *b);
-/* With dx in place of dy, which the next test may want. */
+/* With dx in place of dy, which the next test may need. */
 ls_status batchnorm_backward(struct batchnorm *b);
 /* With mean and the absolute value of running_var. */
 ls_status batchnorm_eval(struct batchnorm *b);

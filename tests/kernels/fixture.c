@@ -15,11 +15,11 @@ struct block {
     void *raw;
 };
 
-/* A tree of blocks, since kernel_find is asked for every word of every operation's arguments, most of which are no
+/* A tree of blocks, since kernel_find is called for every word of every operation's arguments, most of which are not
  * addresses. */
 static void *blocks;
 
-/* Two blocks that share an address are the same one; also an empty block has its first address to itself. */
+/* Two blocks that overlap compare equal; an empty block occupies its first address. */
 static int compare_blocks(const void *left, const void *right) {
     const struct block *a = left, *b = right;
     uintptr_t a_begin = (uintptr_t)a->begin, b_begin = (uintptr_t)b->begin;

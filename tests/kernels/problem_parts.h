@@ -1,17 +1,17 @@
-/* What problems are made of. Private to problems.c and problems_*.c. */
+/* The parts of problems. Private to problems.c and problems_*.c. */
 #ifndef TESTS_KERNELS_PROBLEM_PARTS_H
 #define TESTS_KERNELS_PROBLEM_PARTS_H
 
 #include "tests/kernels/problems.h"
 
-/* Each fills the arguments of one operation and notes its outputs. */
+/* Each fills the arguments of one operation and registers its outputs. */
 #define LS_OP(name, flops, bytes, aliasing) void problem_##name(struct problem *p, size_t n);
 #include "kernels/ops.def"
 #undef LS_OP
 
-/* Notes that the operation writes there. */
+/* Registers an output of the operation. */
 void problem_output(struct problem *p, void *memory, size_t nbytes);
-/* Outputs: random floats, random activations, zeros. What an operation need not read is random too. */
+/* Outputs: random floats, random activations, zeros. Outputs that an operation need not read are random too. */
 float *problem_floats(struct problem *p, size_t count, uint64_t seed);
 void *problem_results(struct problem *p, size_t count, uint64_t seed);
 void *problem_zeros(struct problem *p, size_t nbytes);

@@ -78,7 +78,7 @@ void problem_reduce_add(struct problem *p, size_t n) {
     p->op.arguments.reduce_add = (struct ls_reduce_add_arguments){problem_floats(p, n, 1), sources, 3, n};
 }
 
-/* Of halves, odd sizes give halves and even ones add to floats, as a gradient does. */
+/* For halves: odd sizes give halves, and even ones add to floats, as a gradient does. */
 void problem_gemm(struct problem *p, size_t n) {
     ls_dtype c_dtype = n % 2 ? p->dtype : LS_FP32;
     const void *a = problem_values(p, n * (n + 2), 2), *b = problem_values(p, (n + 1) * (n + 2), 3);

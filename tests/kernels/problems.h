@@ -12,7 +12,7 @@ struct problem {
     struct {
         void *memory;
         size_t nbytes;
-    } outputs[PROBLEM_MAX_OUTPUTS]; /* all that the operation writes, scratch memory excepted */
+    } outputs[PROBLEM_MAX_OUTPUTS]; /* all memory that the operation writes, except scratch memory */
     int output_count;
 };
 
@@ -20,13 +20,13 @@ struct problem {
 #define PROBLEM_DTYPES 3
 extern const ls_dtype problem_dtypes[PROBLEM_DTYPES];
 
-/* Operation `id` on about `size` elements (0: none where the operation allows that); finite values, equal at every
+/* Operation `id` on about `size` elements (0: none, if the operation allows that); finite values, the same at every
  * call. Activations are of `dtype`: the same random floats, rounded. (cast is to `dtype` at even sizes and from it at
  * odd ones; cast_divide of LS_FP32 is to LS_FP16.) Its memory is the fixture's, so it lives until the end of the
  * test. */
 struct problem make_problem(ls_op_id id, int size, ls_dtype dtype);
 
-/* Whether the operation has activations; the others ignore `dtype`. */
+/* True if the operation has activations; the others ignore `dtype`. */
 bool op_has_dtype(ls_op_id id);
 
 #endif

@@ -23,7 +23,7 @@ void problem_attention_forward(struct problem *p, size_t n) {
     p->op.arguments.attention_forward = (struct ls_attention_forward_arguments){s, y, qkv, saved, workspace(&s)};
 }
 
-/* Of the size of what forward saves: probabilities of t + 1 positions, or the logarithm of their sum. */
+/* As large as the scores that forward saves: probabilities of t + 1 positions, or the logarithm of their sum. */
 static const void *make_saved(const struct ls_attention_shape *s) {
     size_t context = (size_t)s->context, rows = (size_t)(s->batch * s->heads) * context;
     size_t count = s->tiled ? rows : rows * context;

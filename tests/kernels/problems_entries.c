@@ -2,7 +2,7 @@
 
 /* --- lists of a few elements --------------------------------------------------------------------------------------- */
 
-/* `lists` of every second element, the l-th from the l modulo 2-th on. */
+/* `lists` lists of every second element; the l-th begins at element l modulo 2. */
 static const struct ls_entry *make_lists(size_t lists, size_t stride, size_t k) {
     struct ls_entry *entries = kernel_bytes(lists * stride * sizeof *entries);
     const float *values = kernel_random(lists * k, 5);
@@ -11,7 +11,7 @@ static const struct ls_entry *make_lists(size_t lists, size_t stride, size_t k) 
     return entries;
 }
 
-/* Many of the same size. */
+/* Many equal magnitudes. */
 void problem_top_k(struct problem *p, size_t n) {
     size_t k = (n + 2) / 3;
     struct ls_entry *entries = kernel_bytes(k * sizeof *entries);

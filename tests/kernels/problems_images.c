@@ -110,7 +110,7 @@ void problem_batchnorm_statistics(struct problem *p, size_t n) {
         (struct ls_batchnorm_statistics_arguments){s, statistics, problem_values(p, ls_batchnorm_count(&s), 1)};
 }
 
-/* Three ranks, the second of which has no values. What counts here is the number of channels. */
+/* Three ranks, the second of which has no values. `size` is the number of channels. */
 void problem_batchnorm_merge(struct problem *p, size_t n) {
     struct ls_batchnorm_shape s = {.channels = 1 + (int)n, .momentum = 0.1f, .epsilon = 1e-5f, .dtype = p->dtype};
     size_t c = (size_t)s.channels, each = ls_batchnorm_statistics_count(&s);

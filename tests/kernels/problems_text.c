@@ -67,7 +67,7 @@ void problem_embedding_backward(struct problem *p, size_t n) {
         channels, n % 2 == 1};
 }
 
-/* Part 1 of two of the vocabulary: what lies behind it in the table is padding. */
+/* Part 1 of two of the vocabulary: the rest of its table is padding. */
 static struct ls_class_part second_half(size_t whole) {
     size_t room = (whole + 1) / 2;
     return (struct ls_class_part){room, whole - room, room, whole};

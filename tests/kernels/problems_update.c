@@ -5,7 +5,7 @@
 
 /* --- losses and optimizers ------------------------------------------------------------------------------------ */
 
-/* Few, and about as many as a GPU's warp has threads. */
+/* A few, up to about the number of threads of a GPU's warp. */
 static size_t class_count(size_t n) { return n % 3 == 2 ? 30 + n % 5 : 1 + n % 13; }
 
 /* Labels 0, 1, .. classes - 1, 0, 1, .. */
@@ -97,7 +97,7 @@ void problem_adam(struct problem *p, size_t n) {
         (struct ls_adam_arguments){rule, make_state(2), parameter, kernel_random(n, 2), first, second, n};
 }
 
-/* Three tensors, of which the second fills several chunks. */
+/* Three tensors, the second of which fills several chunks. */
 enum { LIST_TENSORS = 3 };
 static struct ls_update_tensor *make_list(struct problem *p, size_t n, bool moments, size_t *chunks, size_t *total) {
     const size_t counts[LIST_TENSORS] = {n, n * 2 * LS_UPDATE_CHUNK / 7, n + 1};

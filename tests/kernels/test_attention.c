@@ -1,4 +1,4 @@
-/* Causal attention: PyTorch's numbers, the formula in double, the mask, and what both ways to keep scores share. */
+/* Causal attention: PyTorch's numbers, the formula in double, the mask, and both methods of keeping scores. */
 #include <math.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ TEST_CASE(golden) {
 
 /* --- the formula in double ---------------------------------------------------------------------------------------- */
 
-/* Of one head of one sequence: channel `c` of part `part` (q, k, v; of y and dy: 0 of 1) of position t. */
+/* For one head of one sequence: channel `c` of part `part` (q, k, v; y and dy are part 0 of 1) of position t. */
 struct head {
     const struct attention *a;
     const float *qkv, *dy;
@@ -82,7 +82,7 @@ static void probabilities(const struct head *h, size_t t, double *p) {
     for (size_t u = 0; u <= t; u++) p[u] /= sum;
 }
 
-/* Adds to y [count] and dqkv [3 count] what position t has to do with. */
+/* Adds the contributions of position t to y [count] and dqkv [3 count]. */
 static void add_position(const struct head *h, size_t t, double *y, double *dqkv) {
     double p[512], mean = 0;
     const float *dy = h->dy + place(h, t, 0, 1);
@@ -144,7 +144,7 @@ TEST_CASE(formula) {
     }
 }
 
-/* Rounded results, and operands that are rounded on the way. */
+/* Rounded results, and operands that are rounded in between. */
 TEST_CASE(formula_of_halves) {
     for (size_t i = 0; i < 4 * SHAPES; i++) {
         struct attention a = make_shape(i / 4, i % 4 < 2 ? LS_FP16 : LS_BF16, i % 2);
@@ -153,7 +153,7 @@ TEST_CASE(formula_of_halves) {
     }
 }
 
-/* exp of these scores, or of their differences, is infinite, or 0. */
+/* exp of these scores, or of their differences, is infinite or 0. */
 TEST_CASE(large_scores) {
     for (int tiled = 0; tiled < 2; tiled++) {
         struct attention a = make(1, 70, 1, 4, LS_FP32, tiled);
@@ -172,7 +172,7 @@ static void expect_zeros_from(const struct attention *a, size_t t) {
         if (dqkv[i] != 0) fail_msg("dqkv[%zu], of a position that none of these sees, is %g", i, (double)dqkv[i]);
 }
 
-/* Later positions have other numbers, and no gradient comes from there. */
+/* Later positions have other numbers, and contribute no gradient. */
 static void check_mask(int context, size_t t, int head, ls_dtype dtype, bool tiled) {
     struct attention a = make(1, context, 2, head, dtype, tiled), b = make(1, context, 2, head, dtype, tiled);
     size_t size = ls_dtype_nbytes(dtype), y = t * (size_t)a.s.channels;
@@ -186,7 +186,7 @@ static void check_mask(int context, size_t t, int head, ls_dtype dtype, bool til
 }
 
 TEST_CASE(no_position_sees_a_later_one) {
-    kernel_align(KERNEL_ALIGNED); /* on GPUs, products may add in another order elsewhere */
+    kernel_align(KERNEL_ALIGNED); /* on GPUs, matrix multiplies may add in another order at other addresses */
     for (int i = 0; i < 6; i++) {
         check_mask(2, 1, 3, problem_dtypes[i / 2], i % 2);
         check_mask(70, 37, 8, problem_dtypes[i / 2], i % 2);
@@ -196,8 +196,8 @@ TEST_CASE(no_position_sees_a_later_one) {
 
 /* --- the rest of the batch ----------------------------------------------------------------------------------------- */
 
-/* The second of three sequences alone. (cuBLAS, which multiplies scores in memory, may take another way for another
- * batch.) */
+/* The second of three sequences alone. (cuBLAS, which multiplies scores in memory, may use another algorithm for
+ * another batch.) */
 TEST_CASE(sequences_do_not_depend_on_each_other) {
     for (int tiled = 0; tiled < 2; tiled++) {
         struct attention all = make(3, 66, 2, 20, LS_FP32, tiled), one = make(1, 66, 2, 20, LS_FP32, tiled);
@@ -226,7 +226,7 @@ TEST_CASE(tiled_memory_is_linear_in_positions) {
     }
 }
 
-/* Half of the pairs, both ways. */
+/* Half of the pairs, with both methods. */
 TEST_CASE(costs_are_those_of_the_triangle) {
     struct ls_op op = {.id = LS_OP_attention_forward};
     struct ls_attention_shape s = {2, 10, 3, 12, LS_FP16, true};

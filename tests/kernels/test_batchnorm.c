@@ -1,7 +1,7 @@
 /* Batch norm against its formulas in double: from one value a channel and rank to several slices a channel and several
  * groups a slice of a GPU, in planes that can be read by fours and others; on one device, and as the operations for a
- * batch that lies on several ranks, where one process plays all of them and moves the numbers itself. (Halves:
- * test_half_layers.c.) */
+ * batch that is distributed over several ranks, where one process runs all of them and copies the numbers itself.
+ * (Halves: test_half_layers.c.) */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static size_t place(const struct batchnorm *b, size_t i, size_t c) {
     return (i / plane * b->channels + c) * plane + i % plane;
 }
 
-/* Of channel c; `before` the operations have run. What the ReLU let through is read from b->y: the sign of a value
- * that is 0 but for rounding may be either. */
+/* For channel c; `before` is the state before the operations have run. The ReLU's mask is read from b->y, since a value
+ * that is 0 except for rounding may have either sign. */
 static void refer_channel(const struct batchnorm *b, const struct batchnorm *before, size_t c, struct reference *r) {
     size_t m = (size_t)b->s.batch * (size_t)b->s.plane;
     const float *x = b->x, *y_stored = b->y, *dy = b->dy;
@@ -71,8 +71,8 @@ static void expect_reference(const struct batchnorm *b, const struct batchnorm *
 
 /* --- one device, and one rank ------------------------------------------------------------------------------------- */
 
-/* On one device, and as the operations for several ranks of which there is one: to the bit the same, but for dx,
- * since there the sums go through float. */
+/* On one device, and as the operations for several ranks with a single rank: the same bits, except for dx, because with
+ * ranks the sums are rounded to float. */
 static void check(struct ls_batchnorm_shape s, bool accumulate) {
     struct batchnorm whole = batchnorm_make(s, 3, accumulate), piece = batchnorm_make(s, 3, accumulate);
     struct batchnorm before = batchnorm_make(s, 3, accumulate);
@@ -107,15 +107,15 @@ TEST_CASE(formulas) {
     }
 }
 
-/* As many slices as there may be, each of several groups, by fours and one by one; and as many channels as leave one
- * slice to each. */
+/* The largest number of slices, each of several groups, by fours and one by one; and so many channels that each has one
+ * slice. */
 TEST_CASE(large_ones) {
     check(batchnorm_shape(5, 1, 420004, true, LS_FP32), false);
     check(batchnorm_shape(3, 1, 700003, false, LS_FP32), false);
     check(batchnorm_shape(2, 1100, 100, true, LS_FP32), false);
 }
 
-/* With the running statistics, which are not those of the batch. */
+/* With the running statistics, which differ from those of the batch. */
 TEST_CASE(evaluation) {
     for (int relu = 0; relu < 2; relu++) {
         struct batchnorm b = batchnorm_make(batchnorm_shape(4, 3, 33, relu, LS_FP32), 3, false);
@@ -132,7 +132,7 @@ TEST_CASE(evaluation) {
     }
 }
 
-/* A mean that is large beside the deviations must not swallow them. */
+/* A mean that is large compared with the deviations must not swallow them. */
 TEST_CASE(far_from_zero) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(9, 2, 1000, false, LS_FP32), 1000, false);
     struct reference r = {.y = calloc(b.count, sizeof(double)), .dx = calloc(b.count, sizeof(double))};
@@ -150,19 +150,19 @@ TEST_CASE(far_from_zero) {
 
 enum { MAX_RANKS = 5 };
 
-/* How many samples each rank has, in order. */
+/* The number of samples of each rank, in order. */
 struct split {
     int ranks, batches[MAX_RANKS];
 };
 
-/* On one device, or a rank: running statistics that have not been at zero. */
+/* On one device, or a rank: running statistics that do not begin at zero. */
 static struct batchnorm make_half_way(struct ls_batchnorm_shape s) {
     struct batchnorm b = batchnorm_make(s, 3, false);
     for (size_t c = 0; c < b.channels; c++) b.running_mean[c] = b.running_var[c] = 0.5f;
     return b;
 }
 
-/* Every rank merges for itself, and all must come to the same bits; the last one's are kept. */
+/* Every rank merges by itself, and all must get the same bits; the last rank's are kept. */
 static void merge_on_every_rank(struct batchnorm *b, const struct split *split, const double *gathered) {
     size_t nbytes = b->channels * sizeof(float);
     for (int r = 0; r < split->ranks; r++) {
@@ -211,8 +211,8 @@ static void run_split(struct batchnorm *b, const struct split *split) {
     }
 }
 
-/* Pieces of a batch give what the batch gives on one device: the forward pass to a unit in the last place, the
- * gradients to the rounding of the ranks' sums. */
+/* Pieces of a batch give the results of the batch on one device: the forward pass to a unit in the last place, the
+ * gradients up to the rounding of the ranks' sums. */
 static void check_split(struct split split, int plane, bool relu) {
     int batch = 0;
     for (int r = 0; r < split.ranks; r++) batch += split.batches[r];
@@ -245,7 +245,7 @@ TEST_CASE(pieces_are_the_whole_batch) {
     }
 }
 
-/* On one device that would be refused; what counts is the number of values over all ranks. */
+/* One device would reject this batch; the number of values over all ranks is the criterion. */
 TEST_CASE(one_value_per_channel_is_enough_on_each_of_two_ranks) {
     for (int relu = 0; relu < 2; relu++) {
         check_split((struct split){2, {1, 1}}, 1, relu);
@@ -292,7 +292,7 @@ TEST_CASE(an_empty_batch) {
         *b.m = 2;
         assert_int_equal(batchnorm_statistics(&b), LS_OK);
         for (size_t i = 0; i < ls_batchnorm_statistics_count(&b.s); i++) assert_true(b.statistics[i] == 0);
-        assert_int_equal(batchnorm_merge(&b), LS_OK); /* nor does anybody else: what is known stays */
+        assert_int_equal(batchnorm_merge(&b), LS_OK); /* no other rank does either: the statistics stay */
         assert_true(*b.m == 0);
         for (size_t c = 0; c < b.channels; c++) assert_true(b.mean[c] == 1 && b.invstd[c] == 1);
         kernel_expect_same("running_mean", b.running_mean, before.running_mean, b.channels * sizeof(float));
@@ -313,7 +313,7 @@ TEST_CASE(one_value_is_an_error) {
     scratch_expect_error("more than one value per channel", "this batch has 1");
 }
 
-/* A GPU learns that only while it runs: the host hears of it when it waits. */
+/* A GPU detects this only while it runs: the host gets the error when it waits. */
 TEST_CASE(one_value_over_all_ranks_is_an_error) {
     static const int channels[] = {3, 300};
     for (int i = 0; i < 2; i++) {
@@ -334,7 +334,7 @@ TEST_CASE(one_value_over_all_ranks_is_an_error) {
     }
 }
 
-/* The lane's scratch memory bounds the channels. */
+/* The lane's scratch memory limits the channels. */
 TEST_CASE(too_many_channels_are_an_error) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(2, 300000, 1, false, LS_FP32), 0, false);
     assert_int_equal(batchnorm_train(&b), LS_ERR_UNSUPPORTED);

@@ -1,4 +1,4 @@
-/* Casts from and to halves: every half, and the floats around which rounding changes. */
+/* Casts from and to halves: every half, and the floats at which rounding changes. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static uint16_t *cast_down(ls_dtype to, const float *x, size_t count) {
     return y;
 }
 
-/* Whatever way the loop takes to an element: in a long row, in a short one, at the end of either. */
+/* On every path of the loop: in a long row, in a short one, at the end of either. */
 TEST_CASE(casts_of_every_half) {
     for (int d = 0; d < 2; d++) {
         uint16_t *all = kernel_elements(halves[d], PATTERNS);
@@ -43,7 +43,7 @@ TEST_CASE(casts_of_every_half) {
     }
 }
 
-/* Those whose rounding is near a tie, and NaNs of every kind. */
+/* Floats whose rounding is near a tie, and NaNs of every kind. */
 TEST_CASE(casts_of_floats_of_every_exponent) {
     static const uint32_t ends[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
     for (size_t i = 0; i < 2 * sizeof ends / sizeof *ends; i++) {
@@ -54,13 +54,13 @@ TEST_CASE(casts_of_floats_of_every_exponent) {
     }
 }
 
-/* The half above, as if there were one above the largest. */
+/* The next larger half; for the largest, the next one in a larger range. */
 static double next_above(ls_dtype dtype, const float *all, int i) {
     if (i + 1 < infinity_of(dtype)) return (double)all[i + 1];
     return dtype == LS_FP16 ? 0x1p16 : 0x1p128;
 }
 
-/* Midway between two neighbours a float goes to the even one, beside that to the nearer one. */
+/* Midway between two neighbours a float is rounded to the even one, otherwise to the nearer one. */
 TEST_CASE(casts_round_to_nearest_even) {
     for (int d = 0; d < 2; d++) {
         int finite = infinity_of(halves[d]);
@@ -104,10 +104,11 @@ TEST_CASE(casts_that_are_errors) {
     }
     ls_cast_divide(kernel_stream(), LS_FP32, y, x, 2, 2);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
-    scratch_expect_error("cast_divide to fp32", NULL);
+    scratch_expect_error("cast_divide cannot write fp32", NULL);
 }
 
-/* PyTorch's fp16_compress_hook; with two ranks what has overflowed stays so, because it is divided afterwards. */
+/* PyTorch's fp16_compress_hook; with two ranks a value that has overflowed stays infinite, because it is divided
+ * afterwards. */
 TEST_CASE(cast_divide) {
     const float *x = kernel_copy((float[]){1e-8f, 1.0001f, 70000, 3.14159f, NAN}, 5),
                 golden[] = {0, 1, INFINITY, 3.140625f};
@@ -132,7 +133,7 @@ TEST_CASE(cast_divide) {
             assert_true(got[i] == kernel_round(halves[d], kernel_round(halves[d], many[i]) / divisor));
             differ += got[i] != kernel_round(halves[d], many[i] / divisor);
         }
-        assert_true(differ > COUNT / 10); /* so the order of the two is seen */
+        assert_true(differ > COUNT / 10); /* so the test distinguishes the two orders */
     }
 }
 

@@ -1,5 +1,5 @@
-/* Cross entropy over classes that are cut, and embeddings of parts of a vocabulary: PyTorch's numbers
- * (tests/golden/parallel_cross_entropy) and what the parts of 1 to 5 ranks come to together. */
+/* Cross entropy over classes that are split, and embeddings of parts of a vocabulary: PyTorch's numbers
+ * (tests/golden/parallel_cross_entropy) and the combined results of 1 to 5 ranks' parts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static struct ls_class_part part_of(size_t whole, size_t rank, size_t ranks) {
     return part;
 }
 
-/* The part's columns; padding is what nobody may look at. */
+/* The part's columns; padding must not be read. */
 static float *columns_of(const float *logits, struct ls_class_part part, size_t rows) {
     float *columns = kernel_floats(rows * part.room);
     for (size_t r = 0; r < rows; r++)
@@ -32,7 +32,7 @@ static void expect_near(const char *what, float got, float want, double scale) {
         fail_msg("%s is %.9g, not %.9g", what, (double)got, (double)want);
 }
 
-/* Each part's maxima, then its sums of what is subtracted from all, then the loss and its gradient. */
+/* Each part's maxima, then its sums, relative to the maxima over all parts, then the loss and its gradient. */
 static void check_parts(const float *logits, const int64_t *labels, size_t rows, size_t classes, size_t ranks,
                         const float *loss, const float *dlogits, float scale) {
     float *mine[MOST_PARTS], *maxima[MOST_PARTS], *sums[MOST_PARTS], *got = kernel_floats(1);
@@ -106,7 +106,7 @@ TEST_CASE(what_parts_tell_each_other_is_pytorchs) {
     }
 }
 
-/* Beside ls_cross_entropy, of more classes than a warp has threads. */
+/* Compared with ls_cross_entropy, for more classes than a warp has threads. */
 TEST_CASE(parts_are_the_whole) {
     static const size_t shapes[][2] = {{1, 1}, {3, 2}, {5, 31}, {33, 65}, {4, 1031}};
     for (size_t s = 0; s < COUNT_OF(shapes); s++) {
@@ -136,7 +136,7 @@ TEST_CASE(a_part_has_a_nan_and_none_has_the_label) {
     scratch_expect_error("label", "5");
 }
 
-/* A rank's table has its own tokens only; the ranks' rows add up to those of the whole table, and so do gradients. */
+/* A rank's table has only its own tokens; the ranks' rows add up to those of the whole table, and so do gradients. */
 TEST_CASE(embeddings_of_parts_are_the_whole) {
     enum { CONTEXT = 6, TOKENS = 11 };
     for (size_t channels = 3; channels <= 8; channels += 5)

@@ -1,5 +1,5 @@
-/* kernels/cuda/compile.sh: a build fails on kernels that spill registers or want too much shared memory, and says so in
- * one line for each. The compiler is a script that says what ptxas would. */
+/* kernels/cuda/compile.sh: a build fails on kernels that spill registers or need too much shared memory, and prints one
+ * line for each. The compiler is a script that prints ptxas's output. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static program p;
     "ptxas info    : Compile time = 152.327 ms\n"
 #define GOOD KERNEL("_Z4goodPf", "sm_80", "0", "0", "49152 bytes smem, ") KERNEL("_Z4goodPf", "sm_90", "0", "0", "")
 
-/* The exit status of a build whose nvcc says that and ends with that status. */
+/* The exit status of a build whose nvcc prints that and ends with that status. */
 static int compile(const char *said, int status) {
     char script[4096];
     int length = snprintf(script, sizeof script, "cat >&2 <<'SAID'\nptxas info    : 0 bytes gmem\n%sSAID\nexit %d\n",
@@ -53,19 +53,19 @@ TEST_IN(programs, too_much_shared_memory_fails) {
     static const char line[] =
         "kernels/cuda/some.cu: kernel fat (sm_90) has 49156 bytes of static shared memory; 49152 are the most\n";
     expect(GOOD KERNEL("_Z3fatPf", "sm_90", "0", "0", "49156 bytes smem, "), 0, 1, line);
-    /* ptxas refuses by itself, with or without its figures */
+    /* ptxas fails by itself, with or without its figures */
 #define REFUSED "ptxas error   : Entry function '_Z3fatPf' uses too much shared data (0xc004 bytes, 0xc000 max)\n"
     expect(REFUSED GOOD KERNEL("_Z3fatPf", "sm_90", "0", "0", "49156 bytes smem, "), 255, 255, line);
     expect(GOOD REFUSED, 255, 255, line);
 }
 
-/* What else the compiler says is passed on, and its exit status is the build's. */
+/* Other output of the compiler is passed on, and its exit status is the build's. */
 TEST_IN(programs, other_errors_are_passed_on) {
     expect("some.cu(3): error: expected a \";\"\n", 2, 2, "some.cu(3): error: expected a \";\"\n");
     expect("ptxas warning : Too big maxrregcount value\n" GOOD, 0, 0, "ptxas warning : Too big maxrregcount value\n");
 }
 
-/* A ptxas with other words must not pass for one that has found nothing. */
+/* Output of ptxas in another format must not be taken for a result without findings. */
 TEST_IN(programs, unknown_figures_fail) {
     compile("ptxas info    : Compiling entry function '_Z4goodPf' for 'sm_90'\n"
             "    spilled: 0\n"

@@ -1,5 +1,5 @@
-/* The three convolutions against seven nested loops: of floats within a tolerance, of halves made of whole numbers
- * exactly, for then nothing rounds but the result. Any stride, padding, kernel and batch; all ways of GPUs (direct,
+/* The three convolutions against seven nested loops: floats within a tolerance, halves with integer values exactly,
+ * because then only the result is rounded. Any stride, padding, kernel and batch; all algorithms of GPUs (direct,
  * unfolded, in pieces). */
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ struct reference {
     double *y, *dx, *dw, *dbias;
 };
 
-/* What one output element reads and what its gradient touches. */
+/* The inputs of one output element, and the elements that its gradient contributes to. */
 static void reference_element(const struct ls_conv2d_shape *s, const struct reference *r, int n, int o, int oh, int ow,
                               size_t at) {
     double dy = (double)r->dy[at];
@@ -86,7 +86,7 @@ static void expect(const char *what, ls_dtype dtype, const void *got, const doub
     }
 }
 
-/* dw and dbias are floats whatever the type, and added to 1 if they accumulate. */
+/* dw and dbias are floats for any type, and added to 1 if they accumulate. */
 static void expect_gradient(const char *what, ls_dtype dtype, const float *got, double *want, size_t count,
                             double terms, bool accumulate) {
     for (size_t i = 0; i < count && accumulate; i++) want[i] += 1;
@@ -96,7 +96,7 @@ static void expect_gradient(const char *what, ls_dtype dtype, const float *got, 
     }
 }
 
-/* Arguments, and what an operation writes; void: elements of s.dtype. */
+/* Arguments and outputs of an operation; void: elements of s.dtype. */
 struct convolution {
     struct ls_conv2d_shape s;
     struct sizes z;
@@ -131,7 +131,7 @@ static void run(const struct convolution *c) {
     kernel_done();
 }
 
-/* The same bits, wherever the arrays lie; only where they lie alike if a GPU may round as they lie. */
+/* The same bits at any alignment of the arrays; at the same alignment only, if a GPU may round according to it. */
 static void expect_again(const struct convolution *c, const float *x, const float *w, const float *dy, int turn) {
     struct convolution again = make(c->s, x, w, dy, c->bias, c->accumulate);
     size_t each = ls_dtype_nbytes(c->s.dtype), channels = (size_t)c->s.out_channels;
@@ -143,7 +143,7 @@ static void expect_again(const struct convolution *c, const float *x, const floa
     if (c->dbias) kernel_expect_same("dbias again", again.dbias, c->dbias, channels * sizeof(float));
 }
 
-/* `turn` varies what does not follow from the shape. */
+/* `turn` varies the settings that do not depend on the shape. */
 static void check(struct ls_conv2d_shape s, ls_dtype dtype, int turn) {
     s.dtype = dtype;
     struct sizes z = sizes_of(&s);
@@ -173,9 +173,10 @@ static const int direct_shapes[][9] = {
     {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
     {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
 };
-/* What only larger ones meet; in one turn each, as they differ from the others by how they are cut alone. */
+/* Cases that only larger shapes reach; in one turn each, because they differ from the others only in how they are
+ * cut. */
 static const int large_direct_shapes[][9] = {
-    /* weights' gradients: shares of several images and groups, of several strips, of chunks that memory limits;
+    /* weights' gradients: blocks with several images and groups, with several strips, with chunks that memory limits;
      * images: enough threads for four channels each */
     {34, 17, 3, 5, 30, 3, 3, 1, 1}, {140, 2, 1, 3, 5, 5, 5, 1, 3},   {5, 2, 13, 70, 5, 3, 3, 1, 0},
     {26, 1, 28, 9, 3, 5, 5, 1, 2},  {1, 2120, 31, 1, 1, 3, 3, 1, 1}, {33, 6, 9, 5, 17, 5, 5, 1, 2},
@@ -229,7 +230,7 @@ TEST_CASE(random_shapes) {
                                     r[8] % 4,
                                     LS_FP32};
         if (i % 3 == 0)
-            s.kernel_h = s.kernel_w = 3 + r[5] % 2 * 2, s.stride = 1; /* what goes directly is rare otherwise */
+            s.kernel_h = s.kernel_w = 3 + r[5] % 2 * 2, s.stride = 1; /* direct convolutions are rare otherwise */
         if (s.in_height + 2 * s.padding < s.kernel_h || s.in_width + 2 * s.padding < s.kernel_w) continue;
         for (int t = 0; t < 3; t++)
             if (kernel_is_on(ON_BEST) || i / 2 % 3 == t) check(s, types[t], i);
@@ -281,9 +282,9 @@ TEST_CASE(a_batch_in_pieces) {
     }
 }
 
-/* --- what rounding and shapes may be ------------------------------------------------------------------------------ */
+/* --- limits of rounding and shapes -------------------------------------------------------------------------------- */
 
-/* Beyond the largest half lies infinity; a NaN reaches what it touches, and nothing else. */
+/* Values beyond the largest half become infinity; a NaN affects only the results that depend on it. */
 TEST_CASE(overflow_and_nan) {
     struct ls_conv2d_shape s = {1, 1, 1, 3, 1, 1, 1, 1, 0, LS_FP16};
     const float x[] = {279.75f, -280, NAN}, w = 234, want[] = {65472, -INFINITY, NAN};
@@ -298,8 +299,8 @@ TEST_CASE(no_output_is_an_error) {
     static const struct ls_conv2d_shape bad[] = {
         {1, 1, 3, 3, 1, 5, 3, 1, 0, LS_FP32},          /* the kernel is taller than the padded image */
         {1, 1, 3, 3, 1, 3, 4, 1, 0, LS_FP32},          /* and wider */
-        {1, 1, 2, 9, 1, 3, 3, 1, 0, LS_FP32},          /* no room for it */
-        {1, 1, 9, 9, 1, 3, 3, 1, -1, LS_FP32},         /* less than no padding */
+        {1, 1, 2, 9, 1, 3, 3, 1, 0, LS_FP32},          /* the kernel is larger than the image */
+        {1, 1, 9, 9, 1, 3, 3, 1, -1, LS_FP32},         /* negative padding */
         {1, 0, 3, 3, 1, 3, 3, 1, 0, LS_FP32},          /* no channels */
         {1, 1, 3, 3, 1, 3, 3, 0, 0, LS_FP32},          /* no stride */
         {1, 4000, 4000, 4000, 1, 3, 3, 1, 0, LS_FP32}, /* one image is too large */

@@ -3,8 +3,8 @@
 #include "kernels/cuda/conv2d_plan.h"
 #include "tests/base/test.h"
 
-/* The pieces cover the batch and keep to the limit, and what a layer allocated for its largest batch is enough for
- * every other. */
+/* The pieces cover the batch and keep to the limit, and memory that a layer allocated for its largest batch is enough
+ * for every other. */
 TEST(plans_fit) {
     size_t before = 0;
     for (int batch = 0; batch < 70; batch++) {
@@ -17,7 +17,7 @@ TEST(plans_fit) {
         assert_int_equal(p.out_plane, 72);
         assert_true(p.samples >= 1 && p.samples <= 11);
         size_t all = batch > 0 ? (size_t)batch : 1, pieces = (all + p.samples - 1) / p.samples;
-        assert_int_equal(pieces, (all + 10) / 11); /* as few as can be */
+        assert_int_equal(pieces, (all + 10) / 11); /* as few as possible */
         assert_true(p.unfolded_count >= p.samples * p.rows * p.out_plane && p.unfolded_count * sizeof(float) <= limit);
         assert_true(p.partial_count >= p.samples * 5 * p.rows && p.weight_count == 5 * p.rows);
         assert_true(p.unfolded_count + p.partial_count >= before);
@@ -30,8 +30,8 @@ TEST(plans_fit) {
     }
 }
 
-/* Matrices begin where cuBLAS reads them fastest. What is unfolded has room for floats: products are folded before they
- * are rounded. */
+/* Matrices begin where cuBLAS reads them fastest. The unfolded array has room for floats: products are folded before
+ * they are rounded. */
 TEST(plans_of_halves) {
     struct ls_conv2d_shape s = {100, 3, 9, 7, 33, 3, 3, 1, 1, LS_FP32};
     struct ls_cuda_conv2d_plan p;
@@ -44,8 +44,8 @@ TEST(plans_of_halves) {
     assert_true(p.samples == 10 && p.unfolded_count == 11 * 32 * 63); /* 11 at a time, 100 in ten equal pieces */
 }
 
-/* The shares cover all lines, are as many as an H100 has multiprocessors, and what a layer allocated for its largest
- * batch is enough for every other. */
+/* The blocks cover all lines, there are as many as an H100 has multiprocessors, and memory that a layer allocated for
+ * its largest batch is enough for every other. */
 static void check_shares(struct ls_conv2d_shape s, size_t most) {
     size_t before = 0;
     for (s.batch = 0; s.batch < 300; s.batch++) {

@@ -1,4 +1,4 @@
-/* The largest elements of an array as a list, and sums of lists, against the plainest loops. */
+/* The largest elements of an array as a list, and sums of lists, compared with simple loops. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* --- the largest -------------------------------------------------------------------------------------------------- */
 
-/* Whether element i comes before element j. */
+/* True if element i comes before element j. */
 static bool comes_first(const float *x, size_t i, size_t j) {
     if (isnan(x[i]) || isnan(x[j])) return isnan(x[i]) && (!isnan(x[j]) || i < j);
     if (fabsf(x[i]) != fabsf(x[j])) return fabsf(x[i]) > fabsf(x[j]);
@@ -59,7 +59,7 @@ TEST_CASE(a_nan_is_larger_than_infinity) {
     float *x = kernel_random(40, 1);
     uint32_t payload = 0xffc12345;
     x[9] = NAN;
-    memcpy(&x[30], &payload, sizeof payload); /* more bits than x[9], and as large */
+    memcpy(&x[30], &payload, sizeof payload); /* more mantissa bits than x[9], but treated as equally large */
     x[20] = -INFINITY;
     x[25] = INFINITY;
     x[33] = 1e-42f;
@@ -100,7 +100,7 @@ TEST_CASE(lists_are_added_in_their_order) {
     for (int l = 0; l < 3; l++) {
         lists[3 * l] = (struct ls_entry){1, big[l]};
         lists[3 * l + 1] = (struct ls_entry){5, small[l]};
-        lists[3 * l + 2] = (struct ls_entry){2, NAN}; /* lies between the lists */
+        lists[3 * l + 2] = (struct ls_entry){2, NAN}; /* in the gap between the lists */
     }
     ls_sum_entries(kernel_stream(), y, lists, 3, 3, 2, 7);
     kernel_done();

@@ -1,5 +1,5 @@
-/* exp and GELU of floats against double precision, and whatever instructions the compiler uses: the same bits. Every 4099th float;
- * with LS_EVERY_FLOAT in the environment (make every-float), all of them. */
+/* exp and GELU of floats against double precision, with the same bits for any instruction set. Every 4099th float; with
+ * LS_EVERY_FLOAT in the environment (make every-float), all of them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ LOOPS(avx2)
 LOOPS(avx512)
 #endif
 
-/* --- errors, in the functions' own measure; infinite where a NaN or an infinity is wrong ------------------------------- */
+/* --- errors, in each function's own unit; infinite if a NaN or an infinity is wrong ------------------------------- */
 
 static double unit_of(double value) {
     int exponent;
@@ -41,7 +41,7 @@ static double unit_of(double value) {
     return ldexp(1, exponent - 24 > -149 ? exponent - 24 : -149);
 }
 
-/* In units in the last place of the right result. */
+/* In units in the last place of the correct result. */
 static double error_of_exp(float x, float got) {
     double want = exp((double)x);
     if (isnan(x)) return isnan(got) ? 0 : INFINITY;
@@ -58,7 +58,7 @@ static double error_of_gelu(float x, float got) {
     return fabs((double)got - want) / (fmax(fabs(want), 0x1p-100) * 0x1p-24 * (1 + 2 * fabs(u)));
 }
 
-/* In units of 2^-24. Where x^2 is infinite, PyTorch's slope is a NaN, too. */
+/* In units of 2^-24. If x^2 is infinite, PyTorch's slope is a NaN, too. */
 static double error_of_slope(float x, float got) {
     double a = sqrt(2 / acos(-1)), u = a * ((double)x + 0.044715 * (double)x * (double)x * (double)x),
            share = 1 / (1 + exp(-2 * u)),
@@ -122,7 +122,7 @@ TEST(floats_are_near_enough_and_the_same_everywhere) {
     }
 }
 
-/* What a stride may miss. */
+/* Values that a stride may miss. */
 TEST(ends_of_the_range) {
     static const struct {
         float x, want;

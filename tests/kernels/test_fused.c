@@ -1,4 +1,4 @@
-/* Operations that do the work of several: their bits are those of the operations that they stand for. */
+/* Fused operations: bitwise equal to the operations that they replace. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static const struct {
 
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
-/* Random numbers, every 7th of which is something that comparisons, sums or masks could get wrong. */
+/* Random numbers; every 7th is a special value that comparisons, sums or masks could get wrong. */
 static float *make_numbers(size_t count, uint64_t seed) {
     static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-42f, -1e-42f};
     float *values = kernel_random(count, seed);

@@ -1,6 +1,6 @@
-/* Batch norm and max-pooling of fp16 and bf16: to the bit what the operation makes of the same values in fp32, rounded
- * once; statistics and gradients of parameters are fp32 and have the same bits. Every element that there is, infinities
- * and NaNs included, and what a ReLU behind batch norm lets through. */
+/* Batch norm and max-pooling of fp16 and bf16: the bits of the same operation in fp32, rounded once; statistics and
+ * gradients of parameters are fp32 and have the same bits. Every possible element, infinities and NaNs included, and
+ * the mask of a ReLU after batch norm. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const struct {
 
 /* --- batch norm: the same in fp32, rounded ------------------------------------------------------------------------ */
 
-/* With y and dx as they are before the first operation writes them. */
+/* y and dx keep these values until an operation writes them. */
 static struct batchnorm make_halves(struct ls_batchnorm_shape s, bool accumulate) {
     struct batchnorm b = batchnorm_make(s, 3, accumulate);
     memcpy(b.y, b.x, ls_batchnorm_nbytes(&s));
@@ -48,7 +48,7 @@ static struct batchnorm make_twin(const struct batchnorm *half) {
     return b;
 }
 
-/* `exactly`, or within 1e-5 and a unit of the half's last place. */
+/* `exactly`, or within 1e-5 and a unit in the half's last place. */
 static void expect_twins(const char *operation, const struct batchnorm *half, const struct batchnorm *wide,
                          bool exactly) {
     ls_dtype dtype = half->s.dtype;
@@ -85,7 +85,7 @@ static void expect_twins(const char *operation, const struct batchnorm *half, co
     }
 }
 
-/* Operations from the first on. What an operation has not written yet is NaN in both. */
+/* Operations from the first on. Outputs that no operation has written yet are NaN in both. */
 static void check(struct ls_batchnorm_shape s, bool accumulate, bool exactly) {
     struct batchnorm half = make_halves(s, accumulate), wide = make_twin(&half);
     for (size_t i = 0; i < COUNT(operations); i++) {
@@ -95,7 +95,7 @@ static void check(struct ls_batchnorm_shape s, bool accumulate, bool exactly) {
     }
 }
 
-/* Planes that are taken by fours and others, of several slices and groups too. */
+/* Planes that are read by fours and others, also of several slices and groups. */
 TEST_CASE(halves_are_floats_rounded_once) {
     static const int shapes[][3] = {/* batch, channels, plane */
                                     {2, 1, 1}, {3, 2, 16},  {7, 4, 33},   {2, 3, 784}, {5, 1, 999},
@@ -106,14 +106,14 @@ TEST_CASE(halves_are_floats_rounded_once) {
     }
 }
 
-/* There, CPUs sum in blocks, so statistics may differ in their last bits. */
+/* In such planes CPUs sum in blocks, so statistics may differ in their last bits. */
 TEST_CASE(long_planes_are_summed_in_blocks) {
     check(batchnorm_shape(4, 3, 2051, true, LS_FP16), false, false);
     check(batchnorm_shape(4, 3, 2051, true, LS_BF16), false, false);
 }
 
-/* All 65536 elements as x, and as dy in another order. Channels scale them up beyond what a half can hold, and down
- * into the subnormal numbers. (backends.h: they have the bits of the best build.) */
+/* All 65536 elements as x, and as dy in another order. Channels scale them up beyond the range of a half, and down into
+ * the subnormal numbers. (backends.h: they have the bits of the best build.) */
 TEST_CASE(every_element_goes_through) {
     enum { CHANNELS = 8, PLANE = 65536 / CHANNELS };
     static const float gamma[CHANNELS] = {1, 0.3f, -1.7f, 300, -3e-6f, 1e30f, 1e-38f, 0};
@@ -134,7 +134,7 @@ TEST_CASE(every_element_goes_through) {
     }
 }
 
-/* --- what the ReLU lets through ----------------------------------------------------------------------------------- */
+/* --- the ReLU's mask ---------------------------------------------------------------------------------------------- */
 
 /* One value, x = dy = 1, y = gamma. */
 static struct batchnorm make_one(ls_dtype dtype, size_t channels) {
@@ -149,8 +149,8 @@ static struct batchnorm make_one(ls_dtype dtype, size_t channels) {
     return b;
 }
 
-/* What the forward pass stored as 0 lets no gradient through, however positive it was before rounding; what it stored
- * as infinity does. */
+/* A value that the forward pass stored as 0 passes no gradient, even if it was positive before rounding; a value that
+ * it stored as infinity does. */
 static void check_mask(ls_dtype dtype, float gamma, bool passes) {
     struct batchnorm b = make_one(dtype, 1);
     *b.gamma = gamma;
@@ -178,7 +178,7 @@ TEST_CASE(the_mask_is_that_of_the_stored_y) {
     check_mask(LS_FP32, 0, false);
 }
 
-/* The smallest elements that there are: y = gamma x, and dx = gamma dy where y is stored as more than 0. */
+/* The smallest elements: y = gamma x, and dx = gamma dy if y is stored as more than 0. */
 TEST_CASE(a_y_that_is_stored_as_zero_passes_nothing) {
     enum { CHANNELS = 64 };
     static const float gamma[] = {1, 0.5f, 0.25f, 0.75f, 0.50001f, 0.49999f, -0.5f, -0.50001f};
@@ -206,7 +206,7 @@ TEST_CASE(a_y_that_is_stored_as_zero_passes_nothing) {
     }
 }
 
-/* --- types that there are no kernels for -------------------------------------------------------------------------- */
+/* --- types without kernels ---------------------------------------------------------------------------------------- */
 
 TEST_CASE(integers_are_refused) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(2, 3, 4, true, LS_FP32), 0, false);
@@ -214,7 +214,7 @@ TEST_CASE(integers_are_refused) {
     for (size_t i = 0; i < COUNT(operations); i++) {
         if (operations[i].run == batchnorm_merge) continue; /* has no elements */
         char said[80];
-        snprintf(said, sizeof said, "batchnorm_%s: there are no kernels for int32", operations[i].name);
+        snprintf(said, sizeof said, "batchnorm_%s has no kernels for int32", operations[i].name);
         assert_int_equal(operations[i].run(&b), LS_ERR_INVALID);
         scratch_expect_error(said, NULL);
     }
@@ -222,7 +222,7 @@ TEST_CASE(integers_are_refused) {
 
 /* --- max-pooling -------------------------------------------------------------------------------------------------- */
 
-/* Many ties, and what comparisons could get wrong. */
+/* Many ties, and values that comparisons could get wrong. */
 static float *make_numbers(size_t count) {
     static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 0x1p-24f, -0x1p-24f};
     float *values = kernel_random(count, 1);
@@ -254,8 +254,8 @@ static void check_maxpool(ls_dtype dtype, struct ls_pool_shape s) {
     kernel_expect_same("dx", dx, kernel_rounded(dtype, full_dx, in), in * sizeof(uint16_t));
 }
 
-/* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over; none;
- * windows of a GPU by twos, one by one, and many blocks. */
+/* Planes that are processed in one go, in several rows, and in parts of a row; windows that fit and that leave a
+ * remainder; none; windows of a GPU by twos, one by one, and many blocks. */
 TEST_CASE(maxpool_is_that_of_fp32) {
     static const struct ls_pool_shape shapes[] = {
         {3, 14, 14, 2, LS_FP32}, {2, 7, 9, 2, LS_FP32},     {2, 4, 3, 2, LS_FP32},    {2, 70, 47, 2, LS_FP32},
@@ -270,7 +270,7 @@ TEST_CASE(maxpool_is_that_of_fp32) {
     }
 }
 
-/* The first of equals, and the last NaN, without the fp32 kernels. */
+/* The first of equal values, and the last NaN, without the fp32 kernels. */
 TEST_CASE(maxpool_by_hand) {
     const float x[] = {1, 1, -2, -1, 0, NAN, 3, NAN, 1, 1, -1, -2, NAN, 5, 3, 3}, dy[] = {1, 2, 4, 8};
     static const uint8_t want[] = {0, 1, 2, 1};

@@ -1,5 +1,5 @@
-/* Products and biases of halves. Where numbers are whole, sums are exact and a result is known to the bit: it is rounded
- * once. (Casts: test_casts.c.) */
+/* Matrix multiplies and biases of halves. With integer values sums are exact, so the bits of a result are known: it is
+ * rounded once. (Casts: test_casts.c.) */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void check_result(const struct product *p, ls_dtype c_dtype, float beta) 
     }
 }
 
-/* Less than a tile, whole tiles, and some beyond; sums of thousands, which both types round. */
+/* Less than a tile, whole tiles, and larger sizes; sums of thousands, which both types round. */
 TEST_CASE(gemm_rounds_once) {
     static const size_t sizes[][3] = {
         {0, 3, 2},      {3, 0, 2},     {3, 5, 0},     {1, 1, 1}, {3, 5, 7}, {17, 10, 330}, {130, 3, 9}, {128, 256, 16},
@@ -85,7 +85,7 @@ TEST_CASE(types_that_do_not_go_together) {
         ls_gemm(kernel_stream(), pairs[i][0], false, false, 1, 1, 1, one, one, 0, pairs[i][1], c, NULL);
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         assert_true(c[0] == 7);
-        scratch_expect_error(kernel_is_on(ON_BUILDS) ? "matrix product" : "gemm", ls_dtype_name(pairs[i][0]));
+        scratch_expect_error(kernel_is_on(ON_BUILDS) ? "matrix multipl" : "gemm", ls_dtype_name(pairs[i][0]));
     }
 }
 
@@ -117,7 +117,7 @@ TEST_CASE(results_are_rounded_once) {
     static const float large[] = {300, 300, 60000}, ones[] = {1, 1, 1}, not_a_number[] = {1, NAN, 1};
     static const float overflow[] = {300, 0, 0}, fine[] = {2048, 1, 1}, coarse[] = {256, 1, 1};
     static const float tall[] = {60000, 60000, -60000}, top[] = {0x1p127f, 0x1p127f, 0};
-    /* fp16 ends at 65504, floats do not; and a sum may go beyond and come back */
+    /* fp16 ends at 65504, floats do not; and a sum may exceed that and return */
     assert_true(MULTIPLY(LS_FP16, LS_FP16, large, overflow) == INFINITY);
     assert_true(MULTIPLY(LS_FP16, LS_FP32, large, overflow) == 90000);
     assert_true(MULTIPLY(LS_FP16, LS_FP16, tall, ones) == 60000);
@@ -127,14 +127,14 @@ TEST_CASE(results_are_rounded_once) {
         assert_true(isnan(MULTIPLY(halves[h], halves[h], not_a_number, ones)));
         assert_true(isnan(MULTIPLY(halves[h], LS_FP32, ones, not_a_number)));
     }
-    /* 2048 + 1 + 1 and 256 + 1 + 1, where sums in halves would not move */
+    /* 2048 + 1 + 1 and 256 + 1 + 1, where sums in halves would not change */
     assert_true(MULTIPLY(LS_FP16, LS_FP16, fine, ones) == 2050);
     assert_true(MULTIPLY(LS_BF16, LS_BF16, coarse, ones) == 258);
 }
 
-/* Our own kernels keep numbers below the smallest normal one. cuBLAS promises nothing of them: where it takes or gives
- * zero for them, that is reported, not failed; anything else fails. */
-static int flushed; /* subnormal numbers that cuBLAS took for zero */
+/* Our own kernels keep subnormal numbers. cuBLAS does not guarantee that: if it reads or writes zero in their place,
+ * the test reports it, but does not fail; any other difference fails. */
+static int flushed; /* subnormal numbers that cuBLAS replaced by zero */
 
 static void expect_subnormal(const char *what, float got, float want) {
     if (got == want) return;
@@ -159,7 +159,7 @@ TEST_CASE(subnormal_numbers_are_kept) {
     assert_true(MULTIPLY(LS_BF16, LS_BF16, small, small) == 0);
     const char *rounding = getenv("CUDA_ON_CPU_ROUNDING");
     bool told = rounding && strstr(rounding, "flush") && !gpu_is_real() && !kernel_is_on(ON_NAIVE);
-    if (told) assert_int_equal(flushed, 1); /* the one that is subnormal as fp32 too */
+    if (told) assert_int_equal(flushed, 1); /* the number that is subnormal in fp32, too */
 }
 
 TEST_CASE(gemm_workspace) {
@@ -173,7 +173,7 @@ TEST_CASE(halves_are_not_added_to) {
     void *x = kernel_rounded(LS_BF16, kernel_random(4, 1), 4), *c = kernel_elements(LS_BF16, 1);
     ls_gemm(kernel_stream(), LS_BF16, false, false, 1, 1, 1, x, x, 1, LS_BF16, c, NULL);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
-    scratch_expect_error("adds to fp32 only", NULL);
+    scratch_expect_error("adds only to fp32", NULL);
 }
 
 /* --- biases ------------------------------------------------------------------------------------------------------ */
@@ -184,7 +184,7 @@ static const struct {
 
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
-/* Random numbers, every 5th of which is something that comparisons, sums or masks could get wrong. */
+/* Random numbers, every 5th of which is a value that comparisons, sums or masks could get wrong. */
 static float *make_numbers(size_t count, uint64_t seed) {
     static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN, 60000, -60000, 6e-8f, -6e-8f, -1e-6f};
     float *values = kernel_random(count, seed);
@@ -192,7 +192,7 @@ static float *make_numbers(size_t count, uint64_t seed) {
     return values;
 }
 
-/* Which NaN comes of two is the processor's choice. */
+/* The processor chooses which of two NaNs results. */
 static void expect_rounded(const char *what, ls_dtype dtype, const void *got, const float *want, size_t count) {
     float *values = kernel_widened(dtype, got, count), *rounded = kernel_copy(want, count);
     for (size_t i = 0; i < count; i++) {
@@ -281,7 +281,7 @@ TEST_CASE(sums_are_rounded_once) {
     check_sum(LS_BF16, NAN, 1, NAN);
 }
 
-/* Sums of gradients are floats: they neither end at 65504 nor stand still. A zero of either sign lets nothing through,
+/* Sums of gradients are floats: they neither end at 65504 nor stop growing. A zero of either sign passes no gradient,
  * the smallest half and NaN do. */
 TEST_CASE(gradients_are_sums_of_floats) {
     enum { ROWS = 300, COLUMNS = 4, COUNT = ROWS * COLUMNS };

@@ -1,5 +1,5 @@
-/* What the walk of test_ops.c does not reach: sizes that take several stages of a GPU, numbers that are none, ties, more
- * sources than travel with one launch. */
+/* Cases that test_ops.c does not reach: sizes that need several stages of a GPU, NaNs, ties, more sources than one
+ * launch can pass. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 enum { ROWS = 7, COLUMNS = 77, ODD = ROWS * COLUMNS };
 
-/* Random numbers, every 7th of which is something that comparisons, sums or masks could get wrong. */
+/* Random numbers, every 7th of which is a value that comparisons, sums or masks could get wrong. */
 static float *make_numbers(uint64_t seed) {
     static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-42f, -1e-42f};
     float *values = kernel_random(ODD, seed);
@@ -59,7 +59,7 @@ TEST_CASE(many_sources) {
 
 /* --- large sizes -------------------------------------------------------------------------------------------------- */
 
-/* A sum, or a column's sums, and what belongs to each element. */
+/* A sum, or the sums of columns, and the results for each element. */
 struct large {
     float *sums;
     void *elements;
@@ -82,8 +82,8 @@ static struct large run(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype
     return (struct large){sums, elements};
 }
 
-/* Sums within 1e-5 of the largest of them, elements within 1e-6; and the order of a sum does not depend on where arrays
- * lie. */
+/* Sums within 1e-5 of the largest of them, elements within 1e-6. The order of a sum does not depend on the position of
+ * arrays. */
 static void check_large(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype) {
     size_t count = rows * columns, sums = id == LS_OP_cross_entropy || id == LS_OP_squared_error ? 1 : columns;
     kernel_use_best(true);
@@ -112,7 +112,7 @@ TEST_CASE(large_sums) {
     }
 }
 
-/* A thread to a row up to 32 classes, then a warp, from 1024 classes on a block: in one block, in several, and in
+/* One thread for a row up to 32 classes, then a warp, from 1024 classes on a block: in one block, in several, and in
  * several turns. */
 TEST_CASE(large_cross_entropy) {
     static const size_t shapes[][2] = {{256, 32}, {257, 32}, {1000, 10},  {(1024 + 1) * 256 + 3, 2},
@@ -121,7 +121,7 @@ TEST_CASE(large_cross_entropy) {
     for (size_t s = 0; s < COUNT(shapes); s++) check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1], LS_FP32);
 }
 
-/* A tensor of many chunks, whose last is shorter, behind one without any. */
+/* A tensor of many chunks, the last of which is shorter, after an empty one. */
 TEST_CASE(square_sum_of_many) {
     static const size_t counts[] = {3, 0, 1100003};
     struct ls_update_tensor *list = memset(kernel_bytes(3 * sizeof *list), 0, 3 * sizeof *list);
@@ -146,7 +146,8 @@ TEST_CASE(square_sum_of_many) {
 
 /* --- correct answers ---------------------------------------------------------------------------------------------- */
 
-/* Ties, NaNs in every place, rows of -infinity; one block of a GPU, several, and more rows than all take in one turn. */
+/* Ties, NaNs in every position, rows of -infinity; one block of a GPU, several, and more rows than all blocks process
+ * in one turn. */
 static void check_odd_rows(size_t classes) {
     enum { MANY = 9000 };
     float *logits = kernel_random(MANY * classes, 1);
@@ -178,7 +179,7 @@ TEST_CASE(correct_answers_of_many_rows) {
     *correct = 0;
     for (size_t r = 0; r < MANY; r++) {
         labels[r] = (int64_t)(r % CLASSES);
-        if (r >= 1024 * 256) logits[r * CLASSES + 1 - r % CLASSES] = 2; /* those of the second turn are all wrong */
+        if (r >= 1024 * 256) logits[r * CLASSES + 1 - r % CLASSES] = 2; /* all rows of the second turn are wrong */
         want += labels[r] == (logits[r * CLASSES + 1] > logits[r * CLASSES]);
     }
     ls_count_correct(kernel_stream(), correct, logits, labels, MANY, CLASSES);

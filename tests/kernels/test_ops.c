@@ -1,6 +1,5 @@
-/* What ops.def promises of every operation: a name, costs, aliasing; and what kernels.h promises of groups of them:
- * rows do not depend on the batch, gradients accumulate, labels are checked. (Each operation at many sizes:
- * test_walk.c.) */
+/* The interface of ops.def for every operation: a name, costs, aliasing; and that of kernels.h for groups of them: rows
+ * do not depend on the batch, gradients accumulate, labels are checked. (Each operation at many sizes: test_walk.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +46,7 @@ TEST_CASE(costs_of_known_operations) {
     struct ls_op conv = {.id = LS_OP_conv2d_forward, .arguments.conv2d_forward = {.shape = shape}};
     assert_int_equal(ls_op_flops(&conv), 2u * 100 * 32 * 14 * 14 * 16 * 25);
     assert_int_equal(ls_op_bytes(&conv), 4u * (100 * (16 + 32) * 14 * 14 + 32 * 16 * 25));
-    struct ls_pool_shape thirds = {2, 7, 9, 3, LS_FP32}; /* 12 windows; a row of each plane is in none of them */
+    struct ls_pool_shape thirds = {2, 7, 9, 3, LS_FP32}; /* 12 windows; one row of each plane is in none of them */
     struct ls_op pool = {.id = LS_OP_maxpool_forward, .arguments.maxpool_forward = {.shape = thirds}};
     assert_int_equal(ls_op_bytes(&pool), 12 * (9 * 4 + 4 + 1));
     pool = (struct ls_op){.id = LS_OP_maxpool_backward, .arguments.maxpool_backward = {.shape = thirds}};
@@ -67,7 +66,7 @@ TEST_CASE(costs_of_known_operations) {
 
 enum { COUNT = 5 * 3 * 7, LONG = 70 * 37 };
 
-/* Runs an operation into an array of its own and once in place of its input: the bits must agree. */
+/* Runs an operation into a separate array and once in place of its input: the bits must agree. */
 static void check_in_place(struct ls_op apart, const float *result, struct ls_op in_place, const float *aliased,
                            size_t count) {
     kernel_align(KERNEL_ALIGNED);
@@ -91,7 +90,7 @@ TEST_CASE(relu_in_place) {
                    LONG);
 }
 
-/* With a thread of a GPU to a row, a warp, a block. */
+/* With a thread, a warp, and a block of a GPU for a row. */
 TEST_CASE(losses_in_place) {
     static const size_t shapes[][2] = {{15, 7}, {300, 10}, {257, 32}, {70, 37}, {3, 1100}};
     assert_string_equal(aliasing[LS_OP_squared_error], "dprediction may be prediction");
@@ -117,7 +116,7 @@ TEST_CASE(losses_in_place) {
 
 /* --- accumulation ------------------------------------------------------------------------------------------------ */
 
-/* `run(out, accumulate)` overwrites, or adds to what is there. */
+/* `run(out, accumulate)` overwrites `out`, or adds to it. */
 static void check_accumulates(const char *what, void (*run)(float *out, bool accumulate), size_t count) {
     float *gradient = kernel_floats(count), *sum = kernel_random(count, 9), *want = kernel_copy(sum, count);
     run(gradient, false);
@@ -177,7 +176,7 @@ TEST_CASE(a_row_has_the_same_bits_in_any_batch) {
     kernel_expect_same("batchnorm_eval", all + LAST, one, COLUMNS * sizeof(float));
 }
 
-/* The last row alone, and behind others: a thread of a GPU to a row, a warp, a block; in one block, in several. */
+/* The last row alone, and after others: with a thread, a warp, a block of a GPU for a row; in one block, in several. */
 TEST_CASE(a_row_of_logits_has_the_same_bits_in_any_batch) {
     static const size_t shapes[][2] = {{9, 10}, {300, 32}, {9, 33}, {9, 37}, {100, 37}, {5, 1030}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -213,7 +212,7 @@ TEST_CASE(an_image_has_the_same_bits_in_any_batch) {
     kernel_expect_same("conv2d_backward_data", dx + 3 * IN, dx_one, IN * sizeof(float));
 }
 
-/* --- errors: where the stream does not run inline, only synchronising tells ---------------------------------------- */
+/* --- errors: if the stream does not run inline, only synchronising reports them ----------------------------------- */
 
 TEST_CASE(a_label_out_of_range_is_an_error) {
     static const int64_t bad[] = {0, -1, INT64_MAX};
@@ -227,12 +226,13 @@ TEST_CASE(a_label_out_of_range_is_an_error) {
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         char said[40], range[40];
         snprintf(said, sizeof said, "label %lld", (long long)label);
-        snprintf(range, sizeof range, kernel_is_on(ON_BUILDS) ? "%zu classes" : "outside of [0, %zu)", n);
+        snprintf(range, sizeof range, kernel_is_on(ON_BUILDS) ? "expected a label below %zu" : "out of range [0, %zu)",
+                 n);
         scratch_expect_error(said, range);
     }
 }
 
-/* A GPU leaves alone what stands where its gradient would go; the other rows have theirs, and the loss is NaN. */
+/* A GPU does not write the gradient of that row; the other rows have theirs, and the loss is NaN. */
 TEST_CASE(a_row_with_a_bad_label_has_no_gradient) {
     enum { BAD = 3 };
     const size_t rows = 5;
@@ -244,7 +244,7 @@ TEST_CASE(a_row_with_a_bad_label_has_no_gradient) {
         float *loss = kernel_random(1, 3);
         ls_cross_entropy(kernel_stream(), loss, d, kernel_random(rows * classes, 1), labels, rows, classes, 1);
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
-        scratch_expect_error("cross_entropy: label", "outside of");
+        scratch_expect_error("cross_entropy: label", "out of range");
         assert_true(isnan(*loss));
         for (size_t r = 0; r < rows; r++) {
             bool same = memcmp(d + r * classes, before + r * classes, classes * sizeof *d) == 0;

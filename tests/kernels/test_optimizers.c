@@ -169,7 +169,8 @@ static void expect_same_runs(const struct run *got, const struct run *want) {
     kernel_expect_same("second moments", got->v, want->v, nbytes);
 }
 
-/* Two updates of gradients that are multiplied by the update, and of gradients that have been multiplied before. */
+/* Two updates: with gradients that the update multiplies by the factor, and with gradients that were multiplied
+ * before. */
 static void check_factor(struct run run, struct run same, float factor) {
     run.state->gradient_factor = factor;
     for (uint64_t t = 1; t <= 2; t++) {
@@ -201,7 +202,7 @@ TEST_CASE(gradients_are_multiplied_by_their_factor) {
 TEST_CASE(the_learning_rate_is_that_of_all_states) {
     for (size_t count = 1; count <= 3; count += 2) {
         struct ls_update_state *states = kernel_bytes(4 * sizeof *states), *want = kernel_bytes(4 * sizeof *want);
-        for (size_t s = 0; s < count; s++) want[s].learning_rate = 0.1; /* all else, and the others, are all ones */
+        for (size_t s = 0; s < count; s++) want[s].learning_rate = 0.1; /* the rest is 0xff */
         ls_set_learning_rate(kernel_stream(), states, count, 0.1);
         kernel_done();
         kernel_expect_same("states", states, want, 4 * sizeof *want);
@@ -231,7 +232,7 @@ TEST_CASE(begin_update_has_the_hosts_bits) {
 
 /* --- Adam's arithmetic --------------------------------------------------------------------------------------------- */
 
-/* The kernel divides in its own way; the bits are those of the formula in float, infinite gradients included. */
+/* The kernel divides by its own method; the bits are those of the formula in float, infinite gradients included. */
 TEST_CASE(adam_has_the_bits_of_its_formula) {
     enum { COUNT = LS_UPDATE_CHUNK + 1003 };
     float *start_at = kernel_random(COUNT, 1), *g = kernel_random(COUNT, 2), *want = kernel_copy(start_at, COUNT);

@@ -1,6 +1,6 @@
-/* Each kernel against the simplest loop that computes its formula: to the bit where the formula rounds in one way only,
- * otherwise against double. (Convolutions: test_conv2d.c; batch norm: test_batchnorm.c;
- * optimizers: test_optimizers.c.) */
+/* Each kernel against the simplest loop that computes its formula: bitwise where the formula determines the rounding,
+ * otherwise against double. (Convolutions: test_conv2d.c; batch norm: test_batchnorm.c; optimizers:
+ * test_optimizers.c.) */
 #include <math.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void check_elementwise(size_t n) {
 /* Two tensors, the second of which is one element longer. */
 static void check_square_sum(size_t n) {
     float *x = kernel_random(n, 1), *y = kernel_random(n + 1, 2);
-    double *sum = kernel_bytes(sizeof *sum), want = 0; /* what lay there, a NaN, is not added to */
+    double *sum = kernel_bytes(sizeof *sum), want = 0; /* overwrites the earlier NaN */
     size_t chunks = (n + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
     struct ls_update_tensor *list = kernel_bytes(2 * sizeof *list);
     list[0] = (struct ls_update_tensor){.gradient = x, .count = n};
@@ -91,7 +91,7 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
     kernel_expect_sum("gemm", c, want, m * n, (double)k);
 }
 
-/* A batch may be empty: products of nothing, and over nothing. */
+/* A batch may be empty: matrix multiplies without rows, or with an empty inner dimension. */
 TEST_CASE(gemm) {
     static const size_t shapes[][3] = {{1, 1, 1},    {1, 7, 5},   {7, 1, 5},    {5, 7, 1},    {3, 5, 7},
                                        {33, 17, 65}, {64, 10, 9}, {17, 10, 33}, {1, 10, 129}, {0, 3, 5},

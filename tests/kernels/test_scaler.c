@@ -12,7 +12,7 @@
 
 enum { MAX_TENSORS = 4 };
 
-/* What an update reads and writes; parameters are 0. */
+/* The inputs and outputs of an update; parameters are 0. */
 struct list {
     struct ls_update_tensor *tensors;
     size_t tensor_count, chunks, total;
@@ -47,7 +47,7 @@ static double square_sum(const struct list *list) {
     return *list->square_sum;
 }
 
-/* The sum and what follows from it: the state's factor, norm and found_inf. */
+/* The sum and the results derived from it: the state's factor, norm and found_inf. */
 static const struct ls_update_state *weigh(const struct list *list, const struct ls_scaler_state *scaler,
                                            float max_norm) {
     (void)square_sum(list);
@@ -80,7 +80,7 @@ TEST_CASE(the_sum_is_over_all_tensors) {
         }
     }
     *list.square_sum = 5;
-    assert_true(square_sum(&list) == want && want > 0); /* whole numbers: exact in any order */
+    assert_true(square_sum(&list) == want && want > 0); /* integers: exact in any order */
     list.tensor_count = list.chunks = list.total = 0;
     assert_true(square_sum(&list) == 0);
 }
@@ -102,7 +102,7 @@ TEST_CASE(the_sum_is_finite_if_and_only_if_all_gradients_are) {
     assert_true(isfinite(square_sum(&list)));
 }
 
-/* Tensors that have nothing, and more chunks than there are blocks on a GPU, many of them a single element. */
+/* Empty tensors, and more chunks than blocks on a GPU, many of them a single element. */
 TEST_CASE(each_gradient_counts_once) {
     enum { TENSORS = 8500, LONG = 3 * LS_UPDATE_CHUNK + 5, TOTAL = TENSORS - 3 + LONG };
     struct ls_update_tensor *tensors = memset(kernel_bytes(TENSORS * sizeof *tensors), 0, TENSORS * sizeof *tensors);
@@ -186,7 +186,7 @@ TEST_CASE(clip_after_unscaling) {
 TEST_CASE(clip_at_the_edges) {
     struct list list = make_list((const size_t[]){2, 1}, 2);
     assert_true(weigh(&list, NULL, 6.5f)->gradient_factor == 1 && list.state->norm == 0);
-    list.gradients[0][1] = 6.5f; /* 1e-6 keeps the limit itself from being 1 */
+    list.gradients[0][1] = 6.5f; /* because of the 1e-6, the factor is not exactly 1 at the limit */
     assert_true(weigh(&list, NULL, 6.5f)->gradient_factor == 6.5f / (6.5f + 1e-6f) && list.state->norm == 6.5f);
     list.gradients[0][1] = NAN;
     assert_true(isnan(weigh(&list, NULL, 0)->norm) && list.state->gradient_factor == 1);
@@ -216,7 +216,7 @@ TEST_CASE(every_state_learns_what_was_weighed) {
 
 /* --- GradScaler ---------------------------------------------------------------------------------------------------- */
 
-/* Adam's step with gradients of `scale`, one of which may be none. */
+/* Adam's step with gradients of `scale`, one of which may be infinite or NaN. */
 static void scaled_step(const struct list *list, struct ls_scaler_state *scaler, struct ls_scaler_rule rule) {
     static const struct ls_adam_rule adam = {0.9, 0.999, 1e-8, 0.01, true};
     (void)weigh(list, scaler, 1);
@@ -228,7 +228,7 @@ static void scaled_step(const struct list *list, struct ls_scaler_state *scaler,
     kernel_done();
 }
 
-/* Of every parameter and moment. */
+/* Of all parameters and moments. */
 static double checksum(const struct list *list) {
     double sum = 0;
     for (size_t i = 0; i < list->tensor_count; i++) {
@@ -294,9 +294,9 @@ TEST_CASE(the_scale_changes_by_the_rule) {
     expect_scaler(update((struct ls_scaler_state){8, 1, 4}, 0, rule), 8, 2, 4);
     expect_scaler(update((struct ls_scaler_state){8, 2, 4}, 0, rule), 16, 0, 4);
     expect_scaler(update((struct ls_scaler_state){8, 2, 4}, 1, rule), 4, 0, 5);
-    /* not past the interval, only at it: as in PyTorch, where it may have been made shorter meanwhile */
+    /* only at the interval, not beyond it: as in PyTorch, where the interval may have been shortened meanwhile */
     expect_scaler(update((struct ls_scaler_state){8, 3, 4}, 0, rule), 8, 4, 4);
-    /* never to infinity, and never stopped on the way down */
+    /* the scale never grows to infinity, and can always shrink */
     expect_scaler(update((struct ls_scaler_state){0x1p127f, 2, 0}, 0, rule), 0x1p127f, 0, 0);
     expect_scaler(update((struct ls_scaler_state){0x1p126f, 2, 0}, 0, rule), 0x1p127f, 0, 0);
     expect_scaler(update((struct ls_scaler_state){0x1p-149f, 0, 0}, 1, rule), 0, 0, 1);

@@ -1,5 +1,6 @@
-/* What networks for texts add: embedding, layer norm and GELU. Against their formulas in double and PyTorch's numbers
- * (tests/golden); halves against floats, rounded once; rows whatever else is in the batch; tokens that there are not. */
+/* The operations of networks for texts: embedding, layer norm and GELU. Against their formulas in double and PyTorch's
+ * numbers (tests/golden); halves against floats, rounded once; rows that do not depend on the rest of the batch;
+ * invalid tokens. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
-/* What a float has when its sum is rounded in another order. */
+/* The tolerance of a float whose sum is rounded in another order. */
 static void expect_floats(const char *what, const float *got, const double *want, size_t count, double scale) {
     for (size_t i = 0; i < count; i++) {
         if (fabs((double)got[i] - want[i]) <= 2e-6 * scale) continue;
@@ -77,7 +78,7 @@ struct layernorm {
     float *gamma, *beta, *mean, *invstd, *dgamma, *dbeta;
 };
 
-/* Rows lie around 3, far from 0, and differ. */
+/* The values of rows are around 3, far from 0, and differ. */
 static struct layernorm make_layernorm(size_t rows, size_t channels, ls_dtype dtype, bool accumulate) {
     size_t n = rows * channels;
     struct layernorm l = {rows, channels, dtype, accumulate, NULL, NULL, NULL,
@@ -101,7 +102,7 @@ static void run_layernorm(const struct layernorm *l) {
     kernel_done();
 }
 
-/* Row r, and what it adds to the parameters' gradients. */
+/* Row r, and its contribution to the parameters' gradients. */
 static void check_row(const struct layernorm *l, size_t r, double *want_dgamma, double *want_dbeta) {
     size_t count = l->channels;
     const float *x = (const float *)l->x + r * count, *dy = (const float *)l->dy + r * count;
@@ -119,7 +120,7 @@ static void check_row(const struct layernorm *l, size_t r, double *want_dgamma, 
     }
     for (size_t c = 0; c < count; c++)
         dx[c] = invstd * ((double)dy[c] * (double)l->gamma[c] - plain - ((double)x[c] - mean) * invstd * with_xhat);
-    double scale = kernel_is_on(ON_NAIVE) ? 1 + sqrt((double)count) : 1; /* of one sum, where others have many */
+    double scale = kernel_is_on(ON_NAIVE) ? 1 + sqrt((double)count) : 1; /* error of one sum; the others have many */
     expect_floats("mean", &l->mean[r], &mean, 1, 3 * scale);
     expect_floats("invstd", &l->invstd[r], &invstd, 1, invstd * scale);
     expect_floats("y", (const float *)l->y + r * count, y, count, (1 + invstd) * scale);
@@ -143,7 +144,7 @@ TEST_CASE(layernorm_is_its_formula) {
 
 /* --- embedding ----------------------------------------------------------------------------------------------------- */
 
-/* To the bit, on all back-ends: rows ascending. */
+/* The same bits on all back-ends: rows in ascending order. */
 static void check_embedding(size_t sequences, size_t context, size_t vocabulary, size_t channels, bool accumulate) {
     size_t rows = sequences * context, table = vocabulary * channels;
     const int32_t *tokens = make_tokens(rows, vocabulary);
@@ -191,7 +192,7 @@ static void enqueue_embedding(bool backward, const int32_t *tokens, void *out) {
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
 }
 
-/* A GPU leaves alone what it would write for that row; the others have theirs. */
+/* A GPU does not write that row's result; the others have theirs. */
 TEST_CASE(a_token_outside_of_the_vocabulary_is_an_error) {
     static const int32_t bad[] = {5, -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < 2 * COUNT_OF(bad); i++) {
@@ -201,9 +202,9 @@ TEST_CASE(a_token_outside_of_the_vocabulary_is_an_error) {
         enqueue_embedding(i % 2, tokens, out);
         char said[60];
         snprintf(said, sizeof said, "token %d", (int)tokens[1]);
-        scratch_expect_error(said, kernel_is_on(ON_BUILDS) ? "row 1 has" : "outside of [0, 5)");
+        scratch_expect_error(said, kernel_is_on(ON_BUILDS) ? "row 1 has" : "out of range [0, 5)");
         if (kernel_is_on(ON_BUILDS)) continue;
-        size_t written[2] = {0, i % 2 ? 4 : 2}; /* rows of `out`: those of tokens 0 and 4, or rows 0 and 2 */
+        size_t written[2] = {0, i % 2 ? 4 : 2}; /* rows of `out`: of tokens 0 and 4, or rows 0 and 2 */
         for (size_t r = 0; r < 5; r++) {
             bool same = memcmp(out + r * 4, before + r * 4, 4 * sizeof *out) == 0;
             if (same == (r == written[0] || r == written[1])) fail_msg("case %zu, row %zu: same %d", i, r, same);
@@ -249,7 +250,7 @@ TEST_CASE(gelu_is_pytorchs) {
     expect_golden("dx", dx, N);
 }
 
-/* The position table's gradient is a bias's: kernels.h. */
+/* The position table's gradient is that of a bias: kernels.h. */
 TEST_CASE(embedding_is_pytorchs) {
     enum { SEQUENCES = 7, CONTEXT = 5, CHANNELS = 6, VOCABULARY = 11, ROWS = SEQUENCES * CONTEXT, N = ROWS * CHANNELS };
     kernel_golden_open("embedding_token_position");
@@ -291,7 +292,7 @@ static void check_half_layernorm(ls_dtype dtype, size_t rows, size_t channels) {
     kernel_expect_same("dbeta", half.dbeta, wide.dbeta, channels * sizeof(float));
 }
 
-/* GELU sees the x that was stored, and dbias the dy that was. */
+/* GELU uses the stored x, and dbias the stored dy. */
 static void check_half_gelu(ls_dtype dtype, size_t rows, size_t columns) {
     size_t n = rows * columns;
     void *x = kernel_rounded(dtype, kernel_random(n, 1), n), *y = kernel_elements(dtype, n);
@@ -354,7 +355,7 @@ TEST_CASE(halves_are_floats_rounded_once) {
 
 /* --- rows ---------------------------------------------------------------------------------------------------------- */
 
-/* The last row alone, and behind others. */
+/* The last row alone, and after others. */
 TEST_CASE(a_row_has_the_same_bits_in_any_batch) {
     static const size_t few[][2] = {{9, 37}, {300, 32}, {9, 1028}};
     for (size_t i = 0; i < COUNT_OF(few); i++) {

@@ -1,4 +1,4 @@
-/* Every operation of ops.def against this processor's best build: at many sizes, from nothing on, of all types and
+/* Every operation of ops.def against this processor's best build: at many sizes, from empty on, of all types and
  * alignments; and twice, with the same bits. */
 #include <math.h>
 #include <stdio.h>
@@ -9,13 +9,13 @@
 #include "tests/kernels/backends.h"
 #include "tests/kernels/problems.h"
 
-/* Two sums that differ little may round to halves next to each other. */
+/* Two sums that differ slightly may round to neighbouring halves. */
 static double unit_of(ls_dtype dtype) { return dtype == LS_FP16 ? 0x1p-10 : dtype == LS_BF16 ? 0x1p-7 : 0; }
 
-/* Arrays of halves begin 2 bytes behind a multiple of 64: fixture.h. */
+/* Arrays of halves begin 2 bytes after a multiple of 64: fixture.h. */
 static bool holds_halves(const void *memory) { return (uintptr_t)memory % 64 == sizeof(uint16_t); }
 
-/* Operands of products that the operation itself has computed, and rounded to the type of its results. */
+/* Operands of matrix multiplies that the operation itself has computed, and rounded to the type of its results. */
 static bool rounds_within(ls_op_id id) { return id == LS_OP_attention_forward || id == LS_OP_attention_backward; }
 
 static void expect_near(const char *what, const struct problem *got, const struct problem *want, int output, int size) {
@@ -44,7 +44,7 @@ static struct problem run_problem(ls_op_id id, int size, ls_dtype dtype, bool be
     return problem;
 }
 
-/* Near the best build's outputs, where backends.h does not want their bits; and twice the same bits. */
+/* Close to the best build's outputs, where backends.h does not require the same bits; and the same bits twice. */
 static void check(ls_op_id id, int size, ls_dtype dtype, int alignment) {
     char what[160];
     snprintf(what, sizeof what, "%s of %s, size %d, alignment %d", ls_op_name(id), ls_dtype_name(dtype), size,
@@ -58,7 +58,7 @@ static void check(ls_op_id id, int size, ls_dtype dtype, int alignment) {
     }
 }
 
-/* LS_ONE_OPERATION=gemm: only that one (gpu_check, where all together have failed). */
+/* LS_ONE_OPERATION=gemm: only that operation (gpu_check, after all together have failed). */
 static void check_all(ls_dtype dtype, const int *sizes, size_t size_count, int turn) {
     const char *one = getenv("LS_ONE_OPERATION");
     for (int id = 0; id < LS_OP_COUNT; id++) {
@@ -75,14 +75,14 @@ static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 64, 67, 255, 2
 static const int half_sizes[] = {0, 1, 3, 16, 67, 2, 33, 8};
 static const int few_sizes[] = {1, 4, 17, 64, 67};
 
-/* A size meets several alignments, but for the two largest ones. */
+/* Each size is tested at several alignments, except for the two largest ones. */
 TEST_CASE(every_operation) {
     size_t count = sizeof sizes / sizeof *sizes;
     check_all(LS_FP32, sizes, count, 0);
     for (int turn = 1; turn < 3 && kernel_is_on(ON_FAST); turn++) check_all(LS_FP32, sizes, count - 2, turn);
 }
 
-/* The same text as that of floats but for loads and stores: fewer sizes are enough. */
+/* The source is that of floats except for loads and stores: fewer sizes are enough. */
 TEST_CASE(every_operation_of_halves) {
     for (int turn = 0; turn < 3; turn += 2) {
         check_all(LS_FP16, half_sizes, sizeof half_sizes / sizeof *half_sizes, turn);
@@ -90,14 +90,14 @@ TEST_CASE(every_operation_of_halves) {
     }
 }
 
-/* Wherever order and rounding are others. */
+/* For back-ends with another order or other rounding. */
 TEST_CASE(few_sizes_of_every_operation) {
     for (int turn = 0; turn < 3; turn++) check_all(LS_FP32, few_sizes, sizeof few_sizes / sizeof *few_sizes, turn);
     check_all(LS_FP16, few_sizes, sizeof few_sizes / sizeof *few_sizes, 0);
     check_all(LS_BF16, few_sizes, sizeof few_sizes / sizeof *few_sizes, 1);
 }
 
-/* Where vectors end and begin. */
+/* At the ends of vectors. */
 TEST_CASE(every_size_to_forty) {
     for (int size = 0; size < 40; size++)
         for (int d = 0; d < PROBLEM_DTYPES; d++) check_all(problem_dtypes[d], &size, 1, size);

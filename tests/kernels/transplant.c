@@ -13,19 +13,19 @@
 
 #define MAX_ARGUMENTS 16
 #define MAX_SOURCES 256
-/* All ones are a NaN: what reads beyond an array shows in the results, too. */
+/* All ones are a NaN: reading beyond an array is visible in the results, too. */
 #define GUARD_NBYTES 64
 #define GUARD_BYTE 0xff
 
-/* --- what ops.def says of arguments ------------------------------------------------------------------------------- */
+/* --- the arguments' types in ops.def ------------------------------------------------------------------------------ */
 
 enum use { NUMBER, TYPE, CONV2D, BATCHNORM, POOL, ATTENTION, INPUT, OUTPUT, LIST, SOURCES };
 
-/* `const void *` and `void *` are elements of the type that was named last before them. */
+/* `const void *` and `void *` are elements of the type argument before them. */
 struct argument {
     enum use use;
     const char *name;
-    ls_dtype dtype; /* of elements; LS_INT64 of whole numbers; of others LS_FP32, which they are compared as */
+    ls_dtype dtype; /* of elements; LS_INT64 of integers; LS_FP32 of others, which are compared as floats */
     void *at;       /* in struct ls_op */
 };
 
@@ -78,7 +78,7 @@ static ls_dtype type_of(enum use use, const void *at, ls_dtype latest) {
                               : latest;
 }
 
-/* Those that are addresses, and their number. */
+/* The arguments that are addresses, and their number. */
 static int addresses_of(struct ls_op *op, struct argument arguments[MAX_ARGUMENTS]) {
     int n = 0;
     ls_dtype latest = LS_FP32;
@@ -120,7 +120,7 @@ static size_t workspace_nbytes(ls_device_kind kind, const struct ls_op *op) {
                                                 : &op->arguments.conv2d_backward_weights.shape);
 }
 
-/* The tensors of an operation on a list. */
+/* The tensors of an operation on lists. */
 static size_t tensor_count(const struct ls_op *op) {
     return op->id == LS_OP_sgd_list          ? op->arguments.sgd_list.tensor_count
            : op->id == LS_OP_adam_list       ? op->arguments.adam_list.tensor_count
@@ -128,7 +128,7 @@ static size_t tensor_count(const struct ls_op *op) {
                                              : 0;
 }
 
-/* --- pieces: arrays of the fixture, laid one after the other into one piece of memory ------------------------------ */
+/* --- pieces: arrays of the fixture, concatenated in one piece of memory ------------------------------------------- */
 
 struct piece {
     unsigned char *host; /* NULL: workspace */
@@ -167,7 +167,7 @@ static struct piece *add_piece(struct image *image, void *host, size_t nbytes, l
     return piece;
 }
 
-/* The array that the address lies in, or at the end of. */
+/* The array that contains the address, or ends there. */
 static struct piece *gather(struct image *image, const char *name, const void *address, ls_dtype dtype) {
     void *begin;
     size_t nbytes;
@@ -222,7 +222,7 @@ static void place_pieces(struct image *image, kernel_alignment alignment) {
     int arrays = 0;
     for (int i = 0; i < image->count; i++) {
         struct piece *piece = &image->pieces[i];
-        size_t element_nbytes = (uintptr_t)piece->host % 64; /* 0 if it is no array of floats or halves: fixture.h */
+        size_t element_nbytes = (uintptr_t)piece->host % 64; /* 0 for arrays of other types: fixture.h */
         bool elements = element_nbytes > 0;
         bool shifted =
             elements && (alignment == KERNEL_SHIFTED || (alignment == KERNEL_SECOND_SHIFTED && arrays % 2 == 1) ||
@@ -256,7 +256,7 @@ static void free_image(struct image *image) {
     free(image->pieces);
 }
 
-/* --- there and back ----------------------------------------------------------------------------------------------- */
+/* --- copies to the back-end and back ------------------------------------------------------------------------------ */
 
 static void *translate(const struct image *image, const void *address) {
     const struct piece *piece = address ? find_piece(image, address) : NULL;
@@ -275,7 +275,7 @@ static void translate_list(struct image *image, const struct ls_update_tensor *l
     }
 }
 
-/* Puts addresses there into image->op; `sources` has room for reduce_add's. */
+/* Stores the new addresses in image->op; `sources` has room for reduce_add's. */
 static void translate_all(struct image *image, const float **sources) {
     for (int i = 0; i < image->argument_count; i++) {
         const struct argument *a = &image->arguments[i];
@@ -294,7 +294,7 @@ static void translate_all(struct image *image, const float **sources) {
     }
 }
 
-/* With a sanitizer, also reading between arrays is an error. */
+/* With a sanitizer, reading between arrays is an error, too. */
 static void guard(const struct image *image, bool begin) {
 #if defined(__SANITIZE_ADDRESS__)
     for (int i = 0; i <= image->count && image->backend->build; i++) {
@@ -328,9 +328,9 @@ static ls_status run_there(struct image *image) {
     return status;
 }
 
-/* --- what is asserted --------------------------------------------------------------------------------------------- */
+/* --- assertions --------------------------------------------------------------------------------------------------- */
 
-/* Fails if a byte that is no output has changed. */
+/* Fails if a byte outside the outputs has changed. */
 static void expect_untouched(const struct image *image) {
     const char *op = ls_op_name(image->op.id);
     size_t begin = 0;

@@ -1,4 +1,4 @@
-/* How an operation gets to a back-end's memory and back. Private to backends.c and transplant.c. */
+/* How an operation's arrays are copied to a back-end's memory and back. Private to backends.c and transplant.c. */
 #ifndef TESTS_KERNELS_TRANSPLANT_H
 #define TESTS_KERNELS_TRANSPLANT_H
 
@@ -9,14 +9,14 @@ struct backend {
     unsigned kind;
     const struct ls_kernels *build; /* NULL: a GPU's rung */
     int rung;
-    const char *manner; /* settings of tests/cuda_on_cpu, with blanks between */
+    const char *manner; /* settings of tests/cuda_on_cpu, separated by blanks */
 };
 
-/* Where operations on that back-end run: memory and a stream; enqueues the operation and waits for it. */
+/* The memory and the stream of that back-end; enqueues the operation and waits for it. */
 ls_stream *backend_stream(const struct backend *backend);
 ls_status backend_run(const struct backend *backend, const struct ls_op *op);
 
-/* Asserts what backends.h says. Returns what the back-end returned. */
+/* Asserts the rules of backends.h. Returns the back-end's status. */
 ls_status transplant(const struct backend *backend, const struct backend *best, const struct ls_op *op,
                      kernel_alignment alignment);
 

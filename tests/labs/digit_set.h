@@ -1,4 +1,4 @@
-/* A data set of mkdigits in the folder "set" of a test's scratch folder: made, hashed, read back and removed. For
+/* A data set of mkdigits in the folder "set" of a test's scratch folder: creates, hashes, reads and removes it. For
  * cmocka programs:
  *     cmocka_unit_test_setup_teardown(test, scratch_setup, digit_set_teardown) */
 #ifndef TESTS_LABS_DIGIT_SET_H
@@ -13,30 +13,30 @@ enum { DIGIT_PIXELS = 28 * 28, SET_FILES = 5 };
 /* Training images and labels, test images and labels, and the note. */
 extern const char *const set_names[SET_FILES];
 
-/* Removes the set too. */
+/* Also removes the set. */
 int digit_set_teardown(void **state);
 
-/* The path of a file in the set's folder; valid until the fourth next call. */
+/* The path of a file in the set's folder; valid for the next three calls. */
 const char *in_set(const char *name);
 
-/* Empties and removes the set's folder; the number of files that were in it, -1 if there was none. */
+/* Empties and removes the set's folder. Returns the number of files that were in it, -1 if it did not exist. */
 int remove_set(void);
 
 /* 3200 + 500 digits, warped, without a progress bar. */
 mkdigits_options small_set(void);
 
-/* Makes a set, which must go well. */
+/* Makes a set; must succeed. */
 mkdigits_result make_set(const mkdigits_options *options);
 
 uint64_t hash_of_file(const char *path);
 
-/* Of each file of the set, in the order of the names. */
+/* One for each file of the set, in the order of set_names. */
 struct hashes {
     uint64_t of[SET_FILES];
 };
 struct hashes hashes_of_set(void);
 
-/* A split of some folder, read as training would read it, back in bytes. */
+/* A split of a folder, read as training reads it, converted back to bytes. */
 struct split {
     size_t count;
     uint8_t *pixels;

@@ -18,7 +18,7 @@ void expect_near(double value, double expected) {
     if (!(fabs(value - expected) < 1e-12 * (1 + fabs(expected)))) fail_msg("%.17g is not %.17g", value, expected);
 }
 
-/* Copies one field (to NULL: none) and counts all of them. */
+/* Copies one field (NULL: none) and counts all. */
 static int scan(char *field, const char *line, int wanted) {
     int index = 0, length = 0;
     bool quoted = false;
@@ -77,7 +77,7 @@ calibrate_figures example_figures(void) {
         f.pass_of_bytes[i] = f.pass_bytes[i] / 2;
         f.pass_us[i] = even_spread(50);
     }
-    for (int o = 0; o < LS_NODE_OPERATIONS; o++) { /* the halves take 3 and 4 quarters of an all-reduce's time */
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++) { /* the two halves take 3/4 and 4/4 of an all-reduce's time */
         double share = o == LS_NODE_ALL_REDUCE ? 1 : 0.5 + 0.25 * o;
         f.tables[o] = (calibrate_table){.rows = {{2, 1024, even_spread(4 * share), 4 * share},
                                                  {2, 4000000, even_spread(2000 * share), 2000 * share}},

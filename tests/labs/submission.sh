@@ -1,6 +1,6 @@
 #!/bin/sh
-# A made-up student's work, for the tests of reports: lab 03 done, graded and drawn by somebody who tries to break the page, lab 02 hardly begun.
-# usage: tests/labs/submission.sh FOLDER BUILD     makes FOLDER/code, FOLDER/labs (what make lab and make grade leave) and FOLDER/build, which
+# A synthetic student's work, for the tests of reports: lab 03 done, graded and plotted by a student who attacks the page, lab 02 hardly begun.
+# usage: tests/labs/submission.sh FOLDER BUILD     makes FOLDER/code, FOLDER/labs (the files of make lab and make grade) and FOLDER/build, which
 #                                                  stands for BUILD
 set -eu
 to=$1 build=$(realpath "$2")
@@ -58,11 +58,12 @@ cat >"$to/labs/03/grade.json" <<END
  {"check": "ring-order", "points": 4, "of": 4, "verdict": "held", "invariant": "ring: it ends", "why": ""},
  {"check": "ring-sum", "points": 0, "of": 5, "verdict": "broken", "invariant": "ring: every rank ends with the sum",
   "why": "N = 3: rank 0's sum: expected 6, got <script>hacked = 7</script> $long"},
- {"check": "ring-count", "points": 0, "of": 3, "verdict": "not run", "invariant": "ring: as many messages as the formula says", "why": "an earlier check hung"}],
+ {"check": "ring-count", "points": 0, "of": 3, "verdict": "not run", "invariant": "ring: as many messages as the formula says", "why": "an earlier check hung",
+  "why_zh": "前面有一项检查超时"}],
  "lab": "03", "points": 4, "of": 12, "seed": 77, "nothing_written": false}
 END
 
-# What gnuplot writes, and what nobody should: each attack in a picture of its own.
+# Gnuplot's output, and malicious content: each attack in a picture of its own.
 cat >"$to/labs/03/bytes.svg" <<'END'
 <?xml version="1.0" encoding="utf-8" standalone="no"?>
 <svg width="900" height="300" viewBox="0 0 900 300" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">

@@ -1,4 +1,4 @@
-/* A probe as the grader's guest: when it counts as hung. This program is the guest, too: with --check=NAME. */
+/* When the grader considers a probe hung. This program is also that probe: with --check=NAME. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include "labs/course/grade/attempt.h"
 #include "tests/base/test.h"
 
-/* --- the guest; the seed is a pipe, into which each start writes a byte ------------------------------------------------- */
+/* --- the probe; the seed is a pipe, to which each start writes a byte --------------------------------------------------- */
 
 #define DEADLINE_S 0.5
 
@@ -48,7 +48,7 @@ static int be_guest(char **argv) {
     if (strcmp(check, "waits-in-slices") == 0) wait_in_slices(3 * DEADLINE_S * 1e6);
     if (strcmp(check, "computes") == 0) compute(0.3 * DEADLINE_S * 1e6);
     if (strcmp(check, "writes") == 0) write_lines(out);
-    if (strcmp(check, "waits-once") == 0) { /* its other end is shared by both tries */
+    if (strcmp(check, "waits-once") == 0) { /* both tries share its other end */
         int flags = fcntl(fd, F_GETFL);
         if (!(flags & O_NONBLOCK)) {
             fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -60,7 +60,7 @@ static int be_guest(char **argv) {
 
 /* --- tests ------------------------------------------------------------------------------------------------------------- */
 
-/* How often it was started; whether it hung in *timed_out. */
+/* Returns how often the probe was started; *timed_out: whether it hung. */
 static ssize_t try_guest(const char *check, bool *timed_out) {
     int ends[2];
     char starts[8];
@@ -101,8 +101,8 @@ TEST_CASE(lines_are_progress) {
     assert_false(timed_out);
 }
 
-/* Six others have the processor for most of the time: by the clock the guest takes longer than the deadline.
- * (attempt_run kills all children of this process, these as well.) */
+/* Six other processes use the processor most of the time: by the clock the probe takes longer than the deadline.
+ * (attempt_run kills all children of this process, including these.) */
 TEST_CASE(a_busy_machine_costs_nobody_points) {
     cpu_set_t all, one;
     bool timed_out;

@@ -1,4 +1,5 @@
-/* backends: what each back-end has, on a machine without a GPU, with two, and with one of whose operations one fails. */
+/* backends: the operations of each back-end on a machine without a GPU, with two, and with one on which an operation
+ *           fails. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 static program p;
 
-/* The cells of an operation's row, one blank between them. */
+/* The cells of an operation's row, separated by a blank. */
 static const char *cells_of(const char *operation) {
     static char cells[128];
     char wanted[64];
@@ -51,7 +52,7 @@ TEST_IN(programs, test_with_two_gpus) {
     assert_string_equal(cells_of("barrier"), "yes yes yes yes yes");
     run_backends("CUDA_ON_CPU_DEVICES=1", 0);
     assert_string_equal(cells_of("all_reduce"), "yes yes yes ? yes");
-    program_expect_text(&p, "by NCCL; not here (there is one GPU only)");
+    program_expect_text(&p, "by NCCL; not here (there is only one GPU)");
 }
 
 TEST_IN(programs, test_an_operation_that_fails_is_no_operation) {

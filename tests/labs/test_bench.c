@@ -41,7 +41,7 @@ TEST_IN(scratch, test_models_with_sizes) {
     for (int i = 0; i < 3; i++) assert_int_equal(settings.n.values[i], 1 << i);
 }
 
-/* Any N will do where each device has a batch of its own. */
+/* Any N is valid if each device has a batch of its own. */
 TEST_IN(scratch, test_weak_plans) {
     char weak[] = "--per-device-batch=7", n[] = "--n=1,3";
     assert_int_equal(bench_parse_words(&settings, weak, n, NULL, NULL), LS_OK);
@@ -69,7 +69,7 @@ TEST_IN(scratch, test_wrong_usage) {
     assert_int_equal(bench_parse_words(&settings, batch, weak, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("--batch is for strong scaling", "--per-device-batch");
     assert_int_equal(bench_parse_words(&settings, many, NULL, NULL, NULL), LS_ERR_USAGE);
-    scratch_expect_error("mlp on 4 devices: a step takes 1600 samples", "data/digits has 1500");
+    scratch_expect_error("mlp on 4 devices: a step takes 1600 samples", "data/digits has only 1500");
     assert_int_equal(bench_parse_words(&settings, tpu, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("--device", "tpu");
     assert_int_equal(bench_parse_words(&settings, few, NULL, NULL, NULL), LS_ERR_USAGE);
@@ -87,7 +87,7 @@ TEST_IN(scratch, test_wrong_usage) {
 
 TEST_IN(scratch, test_exposed_communication) {
     bench_run dp = {.mode = BENCH_DP, .n = 3, .batch = 64}, ddp = {.mode = BENCH_DDP, .n = 2, .batch = 64};
-    /* device 0's and that of the busiest other device */
+    /* the time of device 0 and of the busiest other device */
     assert_int_equal(
         bench_read_summary(&dp, SUMMARY("DataParallel", "3", SHARE("0.125") "," SHARE("0.25") "," SHARE("0.0"))),
         LS_OK);
@@ -112,11 +112,11 @@ TEST_IN(scratch, test_summaries_that_are_not_the_runs) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         bench_run run = {.mode = BENCH_DP, .n = 2, .batch = 64};
         assert_int_equal(bench_read_summary(&run, wrong[i]), LS_ERR_FORMAT);
-        scratch_expect_error("the summary of DP on 2 devices is not what was expected", NULL);
+        scratch_expect_error("the summary of DP on 2 devices cannot be read", NULL);
     }
 }
 
-/* Threads that only enqueue do not show what a step waits for. */
+/* Threads that only enqueue do not show the waits of a step. */
 TEST_IN(scratch, test_a_gpus_summary) {
     bench_run run = {.mode = BENCH_DDP, .n = 1, .batch = 64};
     assert_int_equal(bench_read_summary(&run, "{\"summary\":{\"mode\":\"DistributedDataParallel\",\"devices\":1,"

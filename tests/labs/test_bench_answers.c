@@ -1,4 +1,4 @@
-/* bench_dp_vs_ddp's first screen: its sentences, for results made by hand; its tables are in test_results.c. */
+/* bench_dp_vs_ddp's first screen: its sentences, for synthetic results; test_results.c tests its tables. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,9 @@ static bench_settings settings;
 static bench_model models[2];
 static char said[8192];
 
-/* --- results made by hand ---------------------------------------------------------------------------------------- */
+/* --- synthetic results ------------------------------------------------------------------------------------------- */
 
-/* Lays out the rows of mlp, and of convnet where it is asked for, on so many cores. */
+/* Lays out the rows of mlp, and of convnet if named, on `processors` cores. */
 static void plan(const char *names, const char *n, int processors, const char *more) {
     static char words[3][80]; /* the settings point to some of them */
     snprintf(words[0], sizeof words[0], "--models=%s", names);
@@ -49,7 +49,7 @@ static void add_runs(bench_row *row, double ms, double spread_ms, double exposed
         bench_add_run(row, &(bench_run){.step_ms = times[i], .exposed_ms = exposed_ms, .weights = "aa"});
 }
 
-/* Every row that has none: 4 ms for T1, DP 3 and DDP 2 ms, spread 0.1 ms, exposed 0.75 and 0.25 ms. */
+/* Adds runs to every row without: 4 ms for T1, DP 3 and DDP 2 ms, spread 0.1 ms, exposed 0.75 and 0.25 ms. */
 static void fill(void) {
     const double ms[] = {4, 3, 2}, exposed_ms[] = {0, 0.75, 0.25};
     for (int m = 0; m < settings.plan_count; m++) {
@@ -74,7 +74,7 @@ static void add_all_replayed(int m, double dp_ms, double ddp_ms) {
     add_replayed(m, BENCH_DDP, 8, 1, 1, 0);
 }
 
-/* --- what is said ------------------------------------------------------------------------------------------------ */
+/* --- sentences --------------------------------------------------------------------------------------------------- */
 
 static void answer(void) {
     const bench_results results = {&example_machine, &settings, "", settings.plan_count, models};
@@ -90,7 +90,7 @@ static int line_count(const char *text) {
     return count;
 }
 
-/* The line (from 0) is exactly that. */
+/* Line number `line`, from 0, is exactly that. */
 static void expect_line(int line, const char *expected) {
     const char *at = said;
     for (int i = 0; i < line; i++) at = strchr(at, '\n') + 1;
@@ -99,7 +99,7 @@ static void expect_line(int line, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-/* --- who is faster ----------------------------------------------------------------------------------------------- */
+/* --- which mode is faster ---------------------------------------------------------------------------------------- */
 
 TEST(test_five_lines) {
     plan("mlp,convnet", "1,2", 2, NULL);
@@ -131,7 +131,7 @@ TEST(test_dp_is_faster) {
     expect_line(3, "On GPUs: nothing was replayed");
 }
 
-/* The greater of the two spreads counts, and a difference as large as it is not more. */
+/* The greater of the two spreads counts, and a difference equal to it is a tie. */
 TEST(test_a_tie_within_the_spread) {
     plan("mlp", "2", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 1.25, 0.25, 0.5);
@@ -147,7 +147,7 @@ TEST(test_a_tie_within_the_spread) {
     expect_line(0, "mlp, N = 2, measured: DDP is 1.25x faster than DP (1.000 against 1.250 ms; spread 12.5 %)");
 }
 
-/* Where nothing measured differs, a virtual gap is told. */
+/* If no measured time differs, the virtual gap is reported. */
 TEST(test_a_tie_and_a_virtual_gap) {
     plan("mlp", "2,4", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 2, 0.5, 0.5);
@@ -284,12 +284,12 @@ TEST(test_replays_that_are_alike) {
     expect_line(3, "Faster on 8 GPUs (replayed, dgx1-v100): mlp both alike, in Python at worst DDP 2.00x");
 }
 
-/* Weak: each device's batch stays, so N devices do N times the work of T1. */
+/* Weak scaling: each device's batch is constant, so N devices do N times the work of T1. */
 TEST(test_weak_scaling) {
     plan("mlp", "1,2", 2, "--per-device-batch=48");
     fill();
     const bench_row *dp = row_of(0, BENCH_DP, 2);
-    assert_int_equal(models[0].row_count, 5); /* T1(b/N) would be T1 */
+    assert_int_equal(models[0].row_count, 5); /* T1(b/N) equals T1 */
     assert_int_equal(dp->per_device_batch, 48);
     assert_int_equal(bench_global_batch(models[0].plan, 2), 96);
     expect_near(dp->speedup, 2 * 4.0 / 3);

@@ -1,4 +1,4 @@
-/* columns: a row as text, as CSV and as JSON, from one list; and the texts around them. */
+/* columns: a row as text, as CSV and as JSON, from one list, with headings and separators. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static void put_or_minus(char cell[BENCH_CELL], int decimals, double value) {
 
 #define AT(kind, field) BENCH_AT(BENCH_##kind, struct row, field)
 
-/* In files alone, in both, in text alone. */
+/* In files only, in both, in text only. */
 static const bench_column columns[] = {
     {.name = "ranks", AT(INT, ranks)},
     {.name = "bytes", AT(SIZE, nbytes)},
@@ -39,7 +39,7 @@ static const bench_column columns[] = {
     {.kind = BENCH_END},
 };
 
-/* The columns of other rows, one of which may not be there, and a list that is left out. */
+/* The columns of other rows, one of which may be missing, and a list that is left out. */
 struct line {
     struct row own;
     const struct row *other;
@@ -85,7 +85,7 @@ static void check(bench_put *put, const void *line, const char *wanted) {
     free(written);
 }
 
-/* Every digit of whole numbers, nothing for NaN, quotes doubled; without a row the commas alone. */
+/* All digits of integers, nothing for NaN, quotes doubled; without a row only the commas. */
 TEST(csv) {
     check(put_csv, &with, ",n,ranks,bytes,time_ms,rate,host,2,-4,12345678901,1.5,,\"a\"\"b\"");
     check(put_csv, &without, ",n,ranks,bytes,time_ms,rate,host,2,,,,,");
@@ -98,7 +98,7 @@ TEST(json) {
     check(put_json, &without, "{\n\t\"n\":\t2\n}");
 }
 
-/* What has a head; without rows the heads alone. */
+/* Only columns with a heading; without rows only the headings. */
 TEST(text) {
     check(put_two, NULL,
           "  time  rate\n"

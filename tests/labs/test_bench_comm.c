@@ -1,4 +1,4 @@
-/* bench_comm's figures: its arithmetic on times made by hand. */
+/* bench_comm's figures: its arithmetic on synthetic times. */
 #include <math.h>
 
 #include "labs/bench/comm/bench_comm.h"
@@ -47,5 +47,5 @@ TEST_IN(scratch, test_counts_that_differ) {
     row.counted = (struct ls_allreduce_cost){.sent_messages = 2, .sent_bytes = 64};
     row.formula = (struct ls_allreduce_cost){.sent_messages = 3, .sent_bytes = 64};
     assert_int_equal(comm_check_counts(&results), LS_ERR_INVALID);
-    scratch_expect_error("N 2, 64 bytes: rank 1 sent 2 messages, 64 bytes", "the formula says sent 3, 64");
+    scratch_expect_error("N 2, 64 bytes: rank 1 sent 2 messages, 64 bytes", "expected sent 3, 64");
 }

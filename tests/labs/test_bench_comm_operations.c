@@ -1,5 +1,5 @@
-/* The operations of bench_comm: what a size means for each, what they must send by formula, and which contents they
- * must leave; wrong ones are made by hand. */
+/* The operations of bench_comm: the meaning of a size for each, the bytes they must send by formula, and the contents
+ * they must produce; wrong contents are synthetic. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,7 @@ TEST_IN(scratch, test_formulas) {
     expect_cost("reduce_scatter", 4, 0, 100, (size_t[]){3, 1200, 3, 1200});
     expect_cost("send_recv", 4, 1, 100, (size_t[]){1, 400, 1, 400});
     expect_cost("barrier", 4, 1, 0, (size_t[]){0, 0, 0, 0});
-    /* small: the root reduces; large: shares of 2032 elements, the last one of 2004, go to it */
+    /* small: the root reduces; large: it receives shares of 2032 elements, the last one of 2004 */
     expect_cost("reduce", 4, 0, 100, (size_t[]){0, 0, 3, 1200});
     expect_cost("reduce", 4, 1, 100, (size_t[]){1, 400, 0, 0});
     expect_cost("reduce", 4, 0, 8100, (size_t[]){3, 4 * 6068, 6, 4 * (3 * 2032 + 6068)});
@@ -77,8 +77,7 @@ static float sum_of(size_t index) {
     return sum;
 }
 
-/* The meaning of an operation, element by element, where the send buffer begins at 0 and the receive buffer behind
- * it. */
+/* Emulates an operation element by element; the send buffer begins at 0, followed by the receive buffer. */
 static void emulate(const char *name) {
     const size_t receive = (size_t)RANKS * COUNT;
     for (size_t rank = 0; rank < RANKS; rank++) {
@@ -127,7 +126,7 @@ TEST_IN(scratch, test_wrong_results_are_caught) {
             char text[80];
             snprintf(text, sizeof text,
                      none ? "rank %d gets no result, but element %zu"
-                          : "on rank %d: element %zu of the result is 99 and should be %g",
+                          : "on rank %d: element %zu of the result is 99; expected %g",
                      rank, last, (double)received[last]);
             expect_caught(patterns, operation, rank, &received[last], 99, text);
             expect_caught(patterns, operation, rank, &received[0], none ? 0 : NAN, "element 0");
@@ -138,7 +137,7 @@ TEST_IN(scratch, test_wrong_results_are_caught) {
     comm_patterns_destroy(patterns);
 }
 
-/* An operation that leaves every buffer as it was must not look right, on any rank that gets a result. */
+/* An operation that leaves every buffer unchanged must be detected, on any rank that gets a result. */
 TEST_IN(scratch, test_nothing_done_is_caught) {
     comm_patterns *patterns;
     assert_int_equal(comm_patterns_create(&patterns, RANKS, LS_FP32, LS_REDUCE_MAX), LS_OK);

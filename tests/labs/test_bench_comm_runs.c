@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* bench_comm with its ranks: every operation and algorithm at tiny sizes; what is wrong is caught, and nothing is left
+/* bench_comm with its ranks: every operation and algorithm at tiny sizes; errors are detected, and nothing is left
  * behind. */
 #include <math.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 static comm_settings settings;
 static const bench_machine machine = {.cpu = "cpu", .cores = 2};
 
-/* What a test needs of them: small buffers, short runs. */
+/* Settings for tests: small buffers, short runs. */
 static void make_settings(ls_int_list n, const char *sizes) {
     settings = (comm_settings){.n = n,
                                .runs = 2,
@@ -103,7 +103,7 @@ TEST_IN(scratch, test_checks_without_times_in_every_type) {
     }
 }
 
-/* Beside other variants, whose rows are more. */
+/* Together with other variants, which have more rows. */
 TEST_IN(scratch, test_rows_that_open_mpi_carries) {
     char why[600];
     if (!ls_mpi_carrier(why, sizeof why)) skip();
@@ -113,9 +113,9 @@ TEST_IN(scratch, test_rows_that_open_mpi_carries) {
     run_all();
 }
 
-/* --- what is wrong ----------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------------------ */
 
-/* all_reduce, but the last element of rank 1's result is off by one. */
+/* all_reduce, except that the last element of rank 1's result is off by one. */
 static ls_status broken_all_reduce(const comm_call *call) {
     ls_status status = comm_operation_find("all_reduce")->enqueue(call);
     if (status == LS_OK) status = ls_stream_synchronize(call->stream);
@@ -165,9 +165,8 @@ TEST_IN(scratch, test_a_count_that_differs_is_found) {
     assert_int_equal(run_one(results, COMM_SHM_SHARED), LS_OK);
     assert_int_equal(results->rows[0].agreement, COMM_DIFFERS);
     assert_int_equal(comm_check_counts(results), LS_ERR_INVALID);
-    scratch_expect_error(
-        "broadcast",
-        "rank 2 sent 0 messages, 0 bytes and received 1, 64; the formula says sent 0, 0 and received 1, 65");
+    scratch_expect_error("broadcast",
+                         "rank 2 sent 0 messages, 0 bytes and received 1, 64; expected sent 0, 0 and received 1, 65");
     comm_results_destroy(results);
 }
 
@@ -203,7 +202,7 @@ TEST_IN(scratch, test_bad_options) {
         assert_int_equal(run_program(bad[i], NULL, NULL, NULL), LS_ERR_USAGE);
         scratch_expect_error("exit status 2", NULL);
         assert_int_equal(output.out_nbytes, 0);
-        assert_int_equal(strlen(output.err) + 1, output.err_nbytes); /* one line, which was ended for the message */
+        assert_int_equal(strlen(output.err) + 1, output.err_nbytes); /* one line, complete before the message */
     }
 }
 
@@ -211,7 +210,7 @@ TEST_IN(scratch, test_a_folder_that_cannot_be_written) {
     scratch_write("file", "", 0);
     assert_int_equal(run_program(out_option(scratch_path("file")), "--sizes=8", "--op=barrier", NULL), LS_ERR_SYSTEM);
     scratch_expect_error("exit status 1", "file");
-    assert_int_equal(output.out_nbytes, 0); /* found before anything was measured */
+    assert_int_equal(output.out_nbytes, 0); /* detected before anything was measured */
     assert_int_equal(scratch_file_count(), 1);
 }
 
@@ -225,7 +224,7 @@ static int long_bench(void *argument) {
     return 126;
 }
 
-/* The last of the children of `pid`, once there are `count`; their numbers go to `children`. */
+/* Waits until `pid` has `count` children, and writes their pids to `children`. */
 static void await_children(pid_t pid, int count, pid_t *children) {
     char path[64], text[400];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
@@ -246,7 +245,7 @@ TEST_IN(scratch, test_a_rank_is_killed) {
     stderr_begin();
     pid_t bench = start_child(long_bench, NULL);
     await_children(bench, 3, ranks);
-    usleep(300000); /* most likely they are measuring by now; it must not matter */
+    usleep(300000); /* most likely they are measuring by now, but the result must not depend on it */
     kill(ranks[1], SIGKILL);
     int code = finish_child(bench);
     const char *text = stderr_end();

@@ -1,4 +1,4 @@
-/* bench_comm's command line: what it means, and what is refused. */
+/* bench_comm's command line: its meaning, and refused values. */
 #include <stdio.h>
 
 #include "labs/bench/comm/bench_comm.h"
@@ -29,7 +29,7 @@ TEST_IN(scratch, test_defaults) {
     for (int c = 0; c < settings.case_count; c++) all_reduces += comm_is_all_reduce(settings.cases[c].operation);
     assert_int_equal(all_reduces, rows); /* every row of the table */
     assert_int_equal(settings.case_count, rows + operations - 1);
-    assert_int_equal(comm_owner(&settings, settings.case_count - 1), all_reduces); /* the first that is none */
+    assert_int_equal(comm_owner(&settings, settings.case_count - 1), all_reduces); /* the first other case */
     assert_int_equal(settings.n.count, 2);
     assert_int_equal(settings.sizes[0], 8);
     assert_int_equal(settings.sizes[settings.size_count - 1], 32 << 20);
@@ -65,16 +65,16 @@ TEST_IN(scratch, test_wrong_usage) {
     static const struct {
         const char *a, *b, *text;
     } lines[] = {
-        {"--op=all_reduce,allreduce", NULL, "there is no operation 'allreduce'; there are: all, all_reduce, broadcast"},
-        {"--allreduce=ring,rang", NULL, "there is no algorithm 'rang'; there are: all, direct, ring"},
+        {"--op=all_reduce,allreduce", NULL, "unknown operation 'allreduce'; expected all, all_reduce, broadcast"},
+        {"--allreduce=ring,rang", NULL, "unknown algorithm 'rang'; expected all, direct, ring"},
         {"--n=1", NULL, "--n"},
         {"--n=2,65", NULL, "--n"},
         {"--runs=0", NULL, "--runs"},
-        {"--timeout=4294967297", NULL, "--timeout: give at most 1e+07 s"},
+        {"--timeout=4294967297", NULL, "--timeout is out of range; expected at most 1e+07 s"},
         {"--dtype=fp8", NULL, "--dtype"},
         {"--backend=gloo", NULL, "--backend"},
-        {"--compare", "--dtype=fp16", "--compare is for fp32 sums"},
-        {"--compare", "--sizes=8,10", "10 bytes are not a whole number of fp32"},
+        {"--compare", "--dtype=fp16", "--compare sums fp32"},
+        {"--compare", "--sizes=8,10", "10 bytes are not a multiple of an fp32"},
         {"operand", NULL, "operand"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

@@ -1,5 +1,5 @@
-/* bench_gpt: its command line, what it reads of a run, its arithmetic and its sentences on rows made by hand; and one run of
- * all of it. */
+/* bench_gpt: its command line, the figures that it reads from a run, its arithmetic and its sentences on synthetic
+ *            rows; and one complete run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +40,11 @@ TEST(defaults) {
 TEST_IN(scratch, wrong_usage) {
     static const struct {
         const char *word, *error;
-    } cases[] = {{"--model=mlp", "--model: mlp is not a gpt"},
+    } cases[] = {{"--model=mlp", "--model: expected a gpt, found mlp"},
                  {"--model=gpt:1,3,8,4", "3 heads do not divide 8 channels"},
                  {"--model=gpt:1,2,8,4,scores", "both forms of attention are measured"},
                  {"--batch=7", "2 devices cannot share 7 sequences equally"},
-                 {"--contexts=1,2,3,4,5,6,7,8,9", "--contexts: at most 8 numbers"},
+                 {"--contexts=1,2,3,4,5,6,7,8,9", "--contexts: too many numbers; expected at most 8"},
                  {"--contexts=0", "--contexts"},
                  {"--steps=10", "--steps"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -55,7 +55,7 @@ TEST_IN(scratch, wrong_usage) {
     }
 }
 
-/* --- rows made by hand -------------------------------------------------------------------------------------------- */
+/* --- synthetic rows ----------------------------------------------------------------------------------------------- */
 
 static gpt_row *row_of(gpt_kind kind, int context) {
     gpt_row *row = (gpt_row *)(void *)gpt_find(&results, kind, context);
@@ -166,7 +166,7 @@ TEST(other_weights_are_told) {
     assert_false(gpt_same_weights(&results));
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------- */
+/* --- reading a run ------------------------------------------------------------------------------------------------ */
 
 #define SUMMARY(devices, ms, hash)                                                                                     \
     "{\"summary\":{\"devices\":" devices ",\"batch_size\":12,\"median_step_ms\":" ms ",\"parameter_hash\":\"" hash     \
@@ -189,7 +189,7 @@ TEST_IN(scratch, a_summary_is_read) {
                                       SUMMARY("2", "12.5", "")};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(gpt_read_summary(row, bad[i]), LS_ERR_FORMAT);
-        scratch_expect_error("the summary of DDP on 2 is not as expected", NULL);
+        scratch_expect_error("the summary of DDP on 2 devices cannot be read", NULL);
     }
     assert_int_equal(row->run_count, 3);
 }
@@ -204,10 +204,10 @@ TEST_IN(scratch, pytorch_is_read) {
     assert_true(!eager->missing && eager->run_ms[0] == 70.5 && compiled->missing && compiled->run_count == 0);
     assert_string_equal(results.pytorch, "2.15.0+cpu");
     assert_int_equal(gpt_read_pytorch(eager, &results, "Traceback"), LS_ERR_FORMAT);
-    scratch_expect_error("bench_pytorch_gpt.py's line is not as expected: Traceback", NULL);
+    scratch_expect_error("the line of bench_pytorch_gpt.py cannot be read: Traceback", NULL);
 }
 
-/* --- as a user runs it -------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static program p;
 

@@ -1,5 +1,5 @@
-/* bench_memory: its command line, what it reads of a run, its arithmetic and its sentences on rows made by hand; that a
- * described network holds and sends what the real one does; and one run of all of it. */
+/* bench_memory: its command line, the figures that it reads from a run, its arithmetic and its sentences on synthetic
+ *               rows; that a described network holds and sends as much as the real one; and one complete run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +41,13 @@ TEST(defaults) {
 
 TEST_IN(scratch, wrong_usage) {
     assert_int_equal(parse(WORD("--models=mlp"), NULL, NULL), LS_ERR_USAGE);
-    scratch_expect_error("there is no mlp; there are deep, wide and resnet50", NULL);
+    scratch_expect_error("unknown model mlp; expected deep, wide or resnet50", NULL);
     assert_int_equal(parse(WORD("--models=deep,deep"), NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("deep is named twice", NULL);
     assert_int_equal(parse(WORD("--models=deep"), WORD("--n=3"), NULL), LS_ERR_USAGE);
     scratch_expect_error("deep: 3 devices cannot share a batch of 512 equally", NULL);
     assert_int_equal(parse(WORD("--n=2,4,8,16,32"), NULL, NULL), LS_ERR_USAGE);
-    scratch_expect_error("at most 4 numbers", NULL);
+    scratch_expect_error("expected at most 4", NULL);
     assert_int_equal(parse(WORD("--models=deep"), WORD("--n=4,2,4"), WORD("--batch=8")), LS_OK);
     assert_int_equal(settings.n.count, 2);
     assert_int_equal(settings.models[0].batch, 8);
@@ -76,7 +76,7 @@ TEST(what_can_be_run_is_measured_and_the_rest_replayed) {
     size_t count = 0, replayed = 0;
     for (; memory_techniques[count].name; count++) replayed += memory_techniques[count].is_replayed;
     assert_int_equal(results.row_count,
-                     2 * count + 4 * replayed - 3); /* resnet50 does not say how its layers are cut */
+                     2 * count + 4 * replayed - 3); /* resnet50 does not describe how its layers are cut */
     assert_true(replayed >= 5);
     assert_null(memory_techniques[0].option);
     for (size_t t = 0; t < count; t++) {
@@ -101,7 +101,7 @@ TEST(every_technique_has_a_name_of_its_own) {
     }
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------- */
+/* --- reading a run ------------------------------------------------------------------------------------------------ */
 
 #define RANK(total, adam, sent)                                                                                        \
     "{\"peak_bytes\":{\"parameter\":100,\"gradient\":0,\"optimizer\":" adam ",\"activation\":30,\"input\":2,"          \
@@ -135,7 +135,7 @@ TEST_IN(scratch, other_summaries_are_refused) {
     plan("deep", "2", 2);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(memory_read_summary(row_of(0, 2, 0), bad[i]), LS_ERR_FORMAT);
-        scratch_expect_error("the summary of deep, plain DDP on 2 ranks, is not as expected", NULL);
+        scratch_expect_error("the summary of deep, plain DDP on 2 ranks, cannot be read", NULL);
     }
     assert_int_equal(row_of(0, 2, 0)->run_count, 0);
 }
@@ -240,7 +240,7 @@ TEST(other_weights_are_told) {
 
 static program p;
 
-/* What ddp_train counts on meta devices, rank 0's for all. */
+/* The figures that ddp_train counts on meta devices, with rank 0's for all. */
 static memory_row count_real(const memory_row *row) {
     memory_row real = {.n = row->n, .technique = row->technique};
     const char *option = row->technique->option;
@@ -261,7 +261,7 @@ static memory_row count_real(const memory_row *row) {
     return real;
 }
 
-/* But for lists of tensors. Of segments a described network may keep one boundary more. */
+/* Except lists of tensors. A described network may keep one more boundary of segments. */
 static double allowed_bytes(const memory_row *row, int category, double bytes) {
     return category == LS_MEMORY_ACTIVATION && row->technique->every != 0 ? 0.15 * bytes : 1024 + 0.001 * bytes;
 }
@@ -287,9 +287,9 @@ TEST_IN(programs, described_networks_hold_and_send_what_the_real_ones_do) {
     }
 }
 
-/* --- as a user runs it -------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
-/* What the bench finds beside itself: ddp_train with a network as deep as deep, but narrow, under its name. */
+/* A ddp_train beside the bench that runs, under the name "deep", a network that is as deep, but narrow. */
 static void put_narrow_ddp_train(void) {
     static const char script[] =
         "#!/bin/sh\n"
@@ -313,7 +313,7 @@ TEST_IN(programs, a_small_run) {
     put_narrow_ddp_train();
     program_start(&p, "%s/bench_memory --models=deep --n=2,4 --batch=16 --rounds=1 --steps=11 --quiet --out=%s",
                   scratch_folder(), scratch_folder());
-    assert_int_equal(program_finish_within(&p, 150), 0); /* a run for each technique, beside other tests */
+    assert_int_equal(program_finish_within(&p, 150), 0); /* a run for each technique, in parallel with other tests */
     program_expect_text(&p, "deep, N = 2, measured: ");
     program_expect_text(&p, "Same weights: yes, bit for bit, in every measured run");
     program_expect_text(&p, "deep     4  replayed  plain DDP");

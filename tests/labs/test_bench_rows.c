@@ -1,4 +1,4 @@
-/* bench_dp_vs_ddp: its arithmetic on numbers made by hand; what it writes of such is in test_results.c. */
+/* bench_dp_vs_ddp: its arithmetic on synthetic numbers; test_results.c tests its output. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ TEST_IN(scratch, test_virtual_rows) {
     make_model();
     const bench_row *t1 = &model.virtual_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
     expect_near(t1->step_ms, 10);
-    expect_near(t1->speedup, 1); /* over itself, and not over the measured 9 ms */
+    expect_near(t1->speedup, 1); /* relative to itself, not to the measured 9 ms */
     expect_near(t1->busy, 0.5);
     expect_near(dp->step_ms, 6);
     expect_near(dp->step_ms_min, 5);
@@ -103,7 +103,7 @@ TEST_IN(scratch, test_virtual_rows) {
     expect_near(ddp->efficiency, 1);
     expect_near(ddp->exposed_ms, 0.5);
     assert_true(isnan(dp->smaller_batch_ms) && isnan(dp->fixed_ms));
-    expect_near(row_of(BENCH_DP, 2)->speedup, 1.5); /* measured rows stay over the measured T1 */
+    expect_near(row_of(BENCH_DP, 2)->speedup, 1.5); /* measured rows stay relative to the measured T1 */
 }
 
 static void expect_comparison(const char *expected) {
@@ -116,13 +116,13 @@ static void expect_comparison(const char *expected) {
 
 TEST_IN(scratch, test_virtual_beside_measured) {
     make_model();
-    expect_comparison("single +11.1 %"); /* on one core, two devices have none each */
+    expect_comparison("single +11.1 %"); /* on one core, two devices have no core each */
     model.virtual_rows[1].oversubscribed = model.virtual_rows[2].oversubscribed = false;
     row_of(BENCH_DDP, 2)->step_ms = 6.25;
     expect_comparison("single +11.1 %; N = 2: DP +0.0 %, DDP -20.0 %");
 }
 
-/* The N of a mode's virtual rows, after each other: 2, 4, 8 is 248. */
+/* The N of a mode's virtual rows as decimal digits: 2, 4, 8 is 248. */
 static int virtual_n(bench_mode mode) {
     int digits = 0;
     for (int i = 0; i < model.virtual_count; i++)
@@ -148,7 +148,7 @@ TEST_IN(scratch, test_which_n_are_virtual) {
     assert_int_equal(virtual_n(BENCH_DDP), 245); /* 8 do not share a batch of 100 equally */
     assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 10);
     settings.plans[0].weak = true;
-    settings.plans[0].batch = 250; /* of each device: 8 would need 2000 samples, and there are 1500 */
+    settings.plans[0].batch = 250; /* per device: 8 would need 2000 samples, and there are 1500 */
     plan_virtual(&settings.plans[0]);
     assert_int_equal(virtual_n(BENCH_DP), 246);
     settings.gpus = true;
@@ -185,7 +185,7 @@ TEST_IN(scratch, test_weights_are_compared) {
     strcpy(row_of(BENCH_DDP, 2)->weights, "cd");
     assert_false(bench_same_weights(&model, 2));
     make_model();
-    bench_add_run(row_of(BENCH_DP, 1), &(bench_run){.step_ms = 1, .weights = "ab"}); /* not the same every time */
+    bench_add_run(row_of(BENCH_DP, 1), &(bench_run){.step_ms = 1, .weights = "ab"}); /* not the same in each run */
     assert_false(bench_same_weights(&model, 1));
     assert_false(bench_same_weights(&model, 4)); /* was not run */
     assert_true(bench_must_agree(&model, 1) && bench_must_agree(&model, 64));
@@ -262,7 +262,7 @@ TEST_IN(scratch, test_which_n_is_locked) {
     assert_int_equal(model.locked_rows[2].n, 4);
     assert_int_equal(bench_parse_words(&settings, steps, NULL, NULL, NULL), LS_OK);
     plan_on(2);
-    assert_int_equal(model.locked_plan.steps, LS_WARMUP_STEPS + 1); /* one is timed at least */
+    assert_int_equal(model.locked_plan.steps, LS_WARMUP_STEPS + 1); /* at least one is timed */
 }
 
 /* T1 = 9 ms without, 10 ms with the lock. */
@@ -281,7 +281,7 @@ static void make_locked_model(void) {
 TEST_IN(scratch, test_locked_rows) {
     make_locked_model();
     const bench_row *t1 = &model.locked_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
-    expect_near(t1->speedup, 1); /* over itself, and not over the 9 ms */
+    expect_near(t1->speedup, 1); /* relative to itself, not to the 9 ms */
     expect_near(t1->step_ms, 10);
     expect_near(dp->step_ms, 12.5);
     expect_near(dp->speedup, 0.8);
@@ -292,7 +292,7 @@ TEST_IN(scratch, test_locked_rows) {
     expect_near(bench_find(&model, BENCH_DP, 2)->speedup, 1);
 }
 
-/* A run that was asked for the lock is one only if it says so. */
+/* A run counts as one with the lock only if its output says so. */
 TEST_IN(scratch, test_locked_runs) {
     char models[] = "--models=mlp:784,16,10", n[] = "--n=2", steps[] = "--steps=12";
     assert_int_equal(bench_parse_words(&settings, models, n, steps, NULL), LS_OK);
@@ -309,7 +309,7 @@ TEST_IN(scratch, test_locked_runs) {
                                         "\"median_step_ms\":8,\"final_loss\":0.5,\"parameter_hash\":\"00ff\","
                                         "\"host_lock_us\":0,\"device_table\":[{\"communication_share\":0}]}}"),
                      LS_ERR_FORMAT);
-    scratch_expect_error("the summary of single on 1 devices is not what was expected", NULL);
+    scratch_expect_error("the summary of single on 1 devices cannot be read", NULL);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* bench_dp_vs_ddp's child processes: what they say and how they end. */
+/* bench_dp_vs_ddp's child processes: their output and how they end. */
 #include <cjson/cJSON.h>
 #include <pthread.h>
 #include <signal.h>
@@ -66,7 +66,7 @@ static void *sleep_until_told(void *pipe_end) {
     return read(*(int *)pipe_end, &byte, 1) == 0 ? NULL : pipe_end;
 }
 
-/* Another thread may take SIGCHLD, and the pipes may close long before the child ends: as with a program that holds a
+/* Another thread may receive SIGCHLD, and the pipes may close long before the child ends, as for a program that uses a
  * GPU, started by one that has used CUDA. */
 TEST_IN(scratch, test_an_end_that_no_signal_tells) {
     const double timeout_s = 40;
@@ -82,7 +82,7 @@ TEST_IN(scratch, test_an_end_that_no_signal_tells) {
     close(fds[0]);
 }
 
-/* A child that was there before stays. */
+/* A child that existed before is not killed. */
 TEST_IN(scratch, test_a_run_that_takes_too_long) {
     double begin_us = ls_now_us();
     pid_t other = fork();
@@ -118,7 +118,7 @@ TEST_IN(scratch, test_a_small_bench) {
     bench_assemble(&model);
     assert_true(bench_same_weights(&model, 1));
     assert_true(bench_same_weights(&model, 2));
-    assert_string_not_equal(model.rows[0].weights, model.rows[1].weights); /* another batch, other weights */
+    assert_string_not_equal(model.rows[0].weights, model.rows[1].weights); /* different batch, different weights */
 }
 
 static const struct bench_replayed *replayed(const bench_model *model, bench_mode mode, int n, int way) {
@@ -130,8 +130,8 @@ static const struct bench_replayed *replayed(const bench_model *model, bench_mod
     return NULL;
 }
 
-/* Why GPUs and Python differ from threads on one memory: on a node whose figures are given, so nothing here depends on
- * this machine. */
+/* Why GPUs and Python differ from threads that share memory: on a node with given figures, so the result does not
+ * depend on this machine. */
 TEST_IN(scratch, test_the_same_step_on_gpus) {
     static bench_settings settings;
     static bench_model model, again;
@@ -153,7 +153,7 @@ TEST_IN(scratch, test_the_same_step_on_gpus) {
     }
     assert_true(replayed(&model, BENCH_DP, 8, 0)->step.lock_ms == 0);
     assert_true(replayed(&model, BENCH_DP, 8, 1)->step.lock_ms > replayed(&model, BENCH_DP, 2, 1)->step.lock_ms);
-    assert_true(replayed(&model, BENCH_DP, 8, 1)->speedup < 1); /* small kernels, and launches one after another */
+    assert_true(replayed(&model, BENCH_DP, 8, 1)->speedup < 1); /* small kernels, and serialised launches */
     bench_results results = {.settings = &settings, .model_count = 1, .models = &model};
     char *text = bench_text_of(bench_put_replayed, &results);
     assert_non_null(strstr(text, "\"convnet\",DP,8,100,Python,10,"));
@@ -186,7 +186,7 @@ static void expect_exposed(const ls_trace *trace, double exposed_ms) {
     ls_timeline_free(timeline);
 }
 
-/* The rows are there, the traces say what they are, and nothing but time is different: same weights. */
+/* The rows exist, the traces name them, and only the times differ: the weights are the same. */
 TEST_IN(scratch, test_a_small_bench_in_virtual_time) {
     static bench_settings settings;
     static bench_model model;
@@ -217,7 +217,7 @@ TEST_IN(scratch, test_a_small_bench_in_virtual_time) {
     bench_run measured = {.mode = BENCH_DP, .n = 4, .batch = 64};
     assert_int_equal(bench_train(&measured, &model.virtual_plan, &settings), LS_OK);
     for (int i = 1; i < 3; i++) assert_string_equal(model.virtual_rows[i].weights, measured.weights);
-    /* what replay finds is what the row holds, and not the time of devices in turn */
+    /* the row has the replayed time, not the time of devices in turn */
     char folder[BENCH_PATH_CAPACITY];
     ls_trace *trace;
     struct bench_replay step;
@@ -229,7 +229,7 @@ TEST_IN(scratch, test_a_small_bench_in_virtual_time) {
     ls_trace_destroy(trace);
 }
 
-/* Nothing is run that lacks a word of the command. */
+/* A command with a missing word is not run. */
 TEST_IN(scratch, test_a_command_without_room) {
     static bench_command command;
     for (int way = 0; way < 2; way++) {
@@ -251,10 +251,10 @@ TEST_IN(scratch, test_a_model_that_does_not_exist) {
     assert_int_equal(bench_parse(&settings, 2, argv, &help), LS_OK);
     bench_run run = {.mode = BENCH_DDP, .n = 2, .batch = 64};
     assert_int_not_equal(bench_train(&run, &settings.plans[0], &settings), LS_OK);
-    scratch_expect_error("there is no model \"nothing\"", "ddp_train --spawn=2");
+    scratch_expect_error("unknown model \"nothing\"", "ddp_train --spawn=2");
 }
 
-/* What the shares are made of leaves out the warm-up, as the step times do: seen in the bytes, which are exact. */
+/* The phases leave out the warm-up, as the step times do; checked with the bytes, which are exact. */
 TEST_IN(scratch, test_phases_are_those_of_the_timed_steps) {
     char path[1100];
     snprintf(path, sizeof path, "%s/dp_train", build_folder());
@@ -271,7 +271,7 @@ TEST_IN(scratch, test_phases_are_those_of_the_timed_steps) {
     cJSON_Delete(all);
 }
 
-/* --- the bench as it is run ------------------------------------------------------------------------------------------------- */
+/* --- the program ------------------------------------------------------------------------------------------------------------ */
 
 static int line_count(const char *text) {
     int count = 0;
@@ -279,7 +279,7 @@ static int line_count(const char *text) {
     return count;
 }
 
-/* Stdout holds the answers and a table, the file all of it; with --all stdout does, too. */
+/* Stdout has the answers and a table, the file has everything; with --all stdout does, too. */
 TEST_IN(programs, test_the_program) {
     static program p;
     for (int all = 0; all < 2; all++) {
@@ -319,7 +319,7 @@ static void expect_picture(program *p) {
     free(svg);
 }
 
-/* A row whose trace cannot be written fails; the others are told and drawn. */
+/* A row whose trace cannot be written fails; the others are reported and plotted. */
 TEST_IN(programs, test_a_row_that_fails) {
     static program p;
     scratch_write("dp_vs_ddp_virtual_mlp_784_16_10_DP_8", "", 0);
@@ -327,7 +327,7 @@ TEST_IN(programs, test_a_row_that_fails) {
                   "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --per-device-batch=100 --rounds=2 --steps=12 --quiet "
                   "--out=%s",
                   build_folder(), scratch_folder());
-    assert_int_equal(program_finish_within(&p, 200), 1); /* 34 short runs, under a sanitizer, too */
+    assert_int_equal(program_finish_within(&p, 200), 1); /* 34 short runs, possibly under a sanitizer */
     assert_int_equal(line_count(p.err_text), 1);         /* it is not run again in the second round */
     program_expect_text(&p, "DP failed");                /* in the first line */
     program_expect_text(&p, "virtual failed\n");

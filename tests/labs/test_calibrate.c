@@ -1,4 +1,4 @@
-/* calibrate: what it concludes from measurements, and the file that it writes. */
+/* calibrate: the figures that it derives from measurements, and the file that it writes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +19,15 @@ TEST(test_spread) {
     assert_int_equal(s.runs, 11);
 }
 
-/* Up to half of them may be, by however much. */
+/* Up to half of the runs may be disturbed, by any amount. */
 TEST(test_disturbed_runs_do_not_count) {
     double values[100];
     for (int i = 0; i < 100; i++) values[i] = i % 5 < 3 ? 100 + 0.01 * i : 100 + 39. * i;
     assert_true(calibrate_spread_of(values, 100).median < 101);
 }
 
-/* A machine that slows down to a fifth is still half as fast beside others as alone; a run beside others that was
- * disturbed itself is one of many. */
+/* If the machine becomes five times slower, a run beside others still takes twice as long as one alone; a single
+ * disturbed run does not matter. */
 TEST(test_factors_are_of_neighbouring_runs) {
     double alone_us[100], beside_us[100];
     for (int r = 0; r < 100; r++) {
@@ -41,7 +41,8 @@ TEST(test_larger_messages_are_never_faster) {
     calibrate_row rows[] = {{2, 1024, even_spread(1), 0},     {2, 4096, even_spread(2.98), 0},
                             {2, 16384, even_spread(1.88), 0}, {2, 65536, even_spread(1.88), 0},
                             {4, 1024, even_spread(0.5), 0},   {4, 4096, even_spread(3), 0}};
-    static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3}; /* of other ranks: nothing to compare */
+    /* the last two rows have a different number of ranks, and are not compared with the rows before */
+    static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3};
     assert_int_equal(calibrate_straighten(rows, 6), 1);
     for (int i = 0; i < 6; i++) expect_near(rows[i].written_us, written_us[i]);
 }
@@ -59,7 +60,7 @@ TEST(test_rough) {
     f.hand_over_us.high *= 1.01;
     assert_true(calibrate_is_rough(&f));
     f = example_figures();
-    f.copy_us.fast = 200; /* of 400: all quartiles alike, as under a load that never ceases */
+    f.copy_us.fast = 200; /* of 400: the quartiles are equal, as under a constant load */
     assert_true(calibrate_is_rough(&f));
     f.copy_us.fast = NAN;
     assert_true(calibrate_is_rough(&f));
@@ -91,7 +92,7 @@ TEST(test_conclusions) {
     expect_near(node.link.GBps, 10);
     expect_near(node.link.latency_us, 1.5);
     expect_near(node.collectives.bus_GBps, 2);              /* 2 (2 - 1) / 2 of 4e6 bytes in 2000 us */
-    expect_near(node.collectives.all_gather_GBps, 2 / 1.5); /* half of the bytes in 3 quarters of the time */
+    expect_near(node.collectives.all_gather_GBps, 2 / 1.5); /* half of the bytes in three quarters of the time */
     expect_near(node.collectives.reduce_scatter_GBps, 1);
     expect_near(node.collectives.base_us, 0); /* two ranks alone: 2 hops */
     expect_near(node.collectives.hop_us, 2);
@@ -110,7 +111,7 @@ TEST(test_limits_of_conclusions) {
     assert_true(node.link.duplex); /* two at once take 1.25 times as long */
     f.cache_bytes = 0;
     assert_int_equal(calibrate_conclude(&f).device.reclaim_bytes, 1 << 20);
-    f.taken_us = f.kept_us; /* no difference, or one below nothing */
+    f.taken_us = f.kept_us; /* no difference, or a negative one */
     assert_true(isinf(calibrate_conclude(&f).device.reclaim_GBps));
     assert_int_equal(calibrate_conclude(&f).device.reclaim_bytes, 0);
     f.taken_us = even_spread(5);
@@ -118,11 +119,11 @@ TEST(test_limits_of_conclusions) {
     f.copies_both = 1.75;
     assert_false(calibrate_conclude(&f).link.duplex);
     f.copies_both = 1;
-    f.cores = 1; /* one after the other */
+    f.cores = 1; /* serially */
     assert_false(calibrate_conclude(&f).link.duplex);
 }
 
-/* 100 us for what does not grow, and half a microsecond of arithmetic a sample. */
+/* 100 us that do not depend on the batch, and half a microsecond of arithmetic per sample. */
 static calibrate_figures layers(void) {
     calibrate_figures f = example_figures();
     for (int i = 0; i < CALIBRATE_BATCHES; i++) {
@@ -146,7 +147,7 @@ TEST(test_few_samples_reach_a_share) {
     expect_near(calibrate_conclude(&f).device.memory_GBps, 60); /* 3e6 bytes in 50 us */
 }
 
-/* Whatever runs were disturbed: no rate below a direct one, and a curve that a node may have. */
+/* No matter which runs were disturbed, no rate is below a measured one, and the curve is valid for a node. */
 TEST(test_disturbed_products) {
     for (int disturbed = 0; disturbed < 1 << CALIBRATE_BATCHES; disturbed++) {
         calibrate_figures f = layers();
@@ -173,9 +174,9 @@ TEST(test_latency_over_ranks) {
     static const struct {
         double us[3], base_us, hop_us;
     } cases[] = {{{5, 11, 23}, 2, 1.5},       /* on a line */
-                 {{2, 9, 23}, 0, 380. / 236}, /* the line begins below 0: one through 0 */
+                 {{2, 9, 23}, 0, 380. / 236}, /* the fitted line begins below 0: use one through 0 */
                  {{9, 9, 9}, 9, 0},
-                 {{9, 6, 3}, 6, 0}}; /* none that falls */
+                 {{9, 6, 3}, 6, 0}}; /* never a falling line */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         calibrate_figures f = example_figures();
         calibrate_table *table = &f.tables[LS_NODE_ALL_REDUCE];
@@ -190,7 +191,7 @@ TEST(test_latency_over_ranks) {
     }
 }
 
-/* What it holds, and what is printed beside it, is in test_results.c. */
+/* test_results.c tests the contents of the file and of the output. */
 TEST_IN(scratch, test_the_file_is_a_node) {
     calibrate_figures f = example_figures();
     ls_node *node;
@@ -229,7 +230,7 @@ TEST_IN(scratch, test_the_file_is_a_node) {
     }
 }
 
-/* A figure that is none leaves the old file as it was. */
+/* A figure that is not a number leaves the old file unchanged. */
 TEST_IN(scratch, test_what_is_no_node_is_not_written) {
     calibrate_figures f = example_figures();
     size_t nbytes;
@@ -244,7 +245,7 @@ TEST_IN(scratch, test_what_is_no_node_is_not_written) {
 
 /* --- between hosts ------------------------------------------------------------------------------------------------ */
 
-/* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes a byte at 0.125 GB/s. */
+/* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes per byte at 0.125 GB/s. */
 TEST(test_the_network_is_a_line) {
     calibrate_row rows[] = {
         {4, 65536, even_spread(0), 0}, {4, 262144, even_spread(0), 0}, {4, 1048576, even_spread(0), 0}};
@@ -253,8 +254,8 @@ TEST(test_the_network_is_a_line) {
     assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
     expect_near(network.network_GBps, 0.125);
     expect_near(network.network_hop_us, 100);
-    rows[1].written_us *= 2; /* the line goes through the ends */
-    network.base_us = 1000;  /* more than all of it */
+    rows[1].written_us *= 2; /* the line passes through the end points */
+    network.base_us = 1000;  /* more than the whole time */
     assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
     expect_near(network.network_GBps, 0.125);
     assert_true(network.network_hop_us == 0);
@@ -263,7 +264,7 @@ TEST(test_the_network_is_a_line) {
     assert_int_equal(calibrate_network(&network, rows, 1, 2), LS_ERR_INVALID);
 }
 
-/* --- as a user runs it, in its shortest form -------------------------------------------------------------------- */
+/* --- the program, in its shortest form -------------------------------------------------------------------------- */
 
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_a_node) {
     static program p;
@@ -290,7 +291,8 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_
     ls_node_close(node);
 }
 
-/* As two hosts would: each rank is told that it is alone on its own. Other figures of the file stay as they are. */
+/* Simulates two hosts: each rank's environment says that it is the only rank on its host. The other figures of the file
+ * stay unchanged. */
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_into_a_node_file) {
     static program ranks[2];
     ls_node *node;
@@ -306,7 +308,7 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_in
                       r, r, port, path);
     int failed = 0;
     for (int r = 0; r < 2; r++) failed += program_finish(&ranks[r]) != 0;
-    if (failed == 2 && strstr(ranks[0].err_text, "which cannot be had")) skip(); /* this build has no MPI */
+    if (failed == 2 && strstr(ranks[0].err_text, "which cannot be used")) skip(); /* this build has no MPI */
     if (failed > 0) fail_msg("%s%s", ranks[0].err_text, ranks[1].err_text);
     assert_string_equal(ranks[0].err_text, "");
     assert_string_equal(ranks[1].out_text, "");
@@ -326,7 +328,8 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_one_host_has_no_net
     static program p;
     assert_int_equal(program_run(&p, "calibrate --hosts --out=%s/node.json", scratch_folder()), 2);
     assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "this one has 1 rank on one host: start it with ddprun --nnodes M on each"));
+    assert_non_null(
+        strstr(p.err_text, "but this job has 1 rank on one host: start calibrate with ddprun --nnodes M on each"));
     assert_int_equal(scratch_file_count(), 0);
 }
 

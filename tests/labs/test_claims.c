@@ -1,5 +1,5 @@
-/* labs/bench/claims/claims.sh: its verdicts follow the figures that programs print, and nothing else. The programs are
- * the real ones, and stand-ins that print what a test wants. */
+/* labs/bench/claims/claims.sh: its verdicts depend only on the figures that programs print. The programs are the real
+ * ones, and stand-ins that print what a test specifies. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void claims(const char *folder, const char *parts, int status) {
     if (run.status != status) fail_msg("status %d: %s%s", run.status, run.out_text, run.err_text);
 }
 
-/* The line of the claim that begins with that says so. */
+/* The line that begins with `claim` has that verdict. */
 static void expect_verdict(const char *claim, const char *verdict) {
     const char *line = strstr(run.out_text, claim);
     if (!line) fail_msg("no claim '%s' in\n%s", claim, run.out_text);
@@ -32,7 +32,7 @@ static void write_program(const char *name, const char *script) {
     assert_int_equal(chmod(scratch_path(path), 0755), 0);
 }
 
-/* What each of them prints or writes; the last argument of tables and replay is the folder. */
+/* The output of each stand-in; the last argument of tables and replay is the folder. */
 static void write_tables(const char *two, const char *four, const char *eight, const char *share) {
     char script[1024];
     snprintf(script, sizeof script,
@@ -107,7 +107,7 @@ TEST_IN(programs, test_other_figures_turn_the_verdicts) {
     expect_verdict("4 times the batch", "refuted");
 }
 
-/* One that sends gradients to all, and one that has every replica on GPU 0. */
+/* A DP that sends gradients to all devices, and one that has every replica on GPU 0. */
 TEST_IN(programs, test_another_dp_turns_the_verdicts) {
     write_fakes();
     write_program("dp_train",
@@ -130,7 +130,7 @@ static void expect_failure(const char *parts, const char *text) {
     assert_null(strstr(run.out_text, "refuted"));
 }
 
-/* No figure, a figure that is no number, a program that fails: no verdict. */
+/* No figure, a figure that is not a number, a program that fails: no verdict. */
 TEST_IN(programs, test_without_a_figure_there_is_no_verdict) {
     write_fakes();
     write_tables("1.92", "nan", "7.19", "0.09");

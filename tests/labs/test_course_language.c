@@ -1,5 +1,5 @@
-/* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C, and what programs
- * read, which stays English. The lab is one of the test's own; its probes are scripts that write down what we like. */
+/* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C; files that programs
+ * read stay English. The lab is the test's own; its probes are scripts with fixed output. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "labs/course/grade/phrases.h"
 #include "labs/course/grade/words.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
@@ -36,7 +37,7 @@ static const char conf[] = "title sums and more\n"
                            "hint three look at three\n"
                            "check memory 1 no access outside\n";
 
-/* Without words for the third, which stay English. */
+/* Without a translation for the third check, which stays English. */
 static const char chinese_conf[] = "# 说明\n"
                                    "title 求和及其他\n"
                                    "check one 第一项\n"
@@ -46,7 +47,7 @@ static const char chinese_conf[] = "# 说明\n"
                                    "hint two:got_5 是四，不是五\n"
                                    "check memory 不越界\n";
 
-/* The student's probe is right at one, wrong at two, and has not written what three asks for. */
+/* The student's probe is right at check one, wrong at two, and three is unanswered. */
 static const char student[] = "#!/bin/sh\n"
                               "seen=${3#--out=}\n"
                               "case $1 in\n"
@@ -58,8 +59,13 @@ static const char reference[] =
     "#!/bin/sh\n"
     "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >\"${3#--out=}\"\n";
 
+static const char phrases_of_the_lab[] = "# a comment\n"
+                                         "the {} | {1}\n"
+                                         "sum | 和\n";
+
 static void make_lab(void) {
     make_folder("90-sums");
+    write_text("90-sums/cases.zh.txt", phrases_of_the_lab);
     write_text("90-sums/lab.conf", conf);
     write_text("90-sums/lab.zh.conf", chinese_conf);
     write_script("student", student);
@@ -88,7 +94,7 @@ TEST_IN(programs, verdicts_and_totals_are_chinese) {
     assert_string_equal(p.out_text, "实验 90，求和及其他\n"
                                     "  one             2/ 2 分  第一项\n"
                                     "  two             0/ 3 分  第二项，带“引号”\n"
-                                    "      未通过：N = 2：the sum：应为 3，实为 4\n"
+                                    "      未通过：N = 2：和：应为 3，实为 4\n"
                                     "      提示：看第二项\n"
                                     "  three           0/ 4 分  the third\n"
                                     "      未写：实验 90：add_up 还没有写（common/add.c）\n"
@@ -104,7 +110,8 @@ TEST_IN(programs, programs_read_the_same_in_any_language) {
     assert_string_equal(p.out_text, english_verdicts);
     assert_int_equal(grade("zh", scratch_path("zh.json")), 1);
     char *english = scratch_read_text("en.json"), *chinese = scratch_read_text("zh.json");
-    assert_non_null(strstr(english, "N = 2: the sum: expected 3, got 4"));
+    assert_non_null(strstr(english, "\"N = 2: the sum: expected 3, got 4\""));
+    assert_non_null(strstr(english, "\"N = 2：和：应为 3，实为 4\""));
     assert_string_equal(chinese, english);
     free(english);
     free(chinese);
@@ -150,6 +157,64 @@ TEST_IN(programs, words_for_a_check_that_is_not_there_are_an_error) {
     write_text("90-sums/lab.zh.conf", "title 求和\ncheck four 第四项\n");
     assert_int_not_equal(grade("zh", scratch_path("zh.json")), 0);
     assert_non_null(strstr(p.err_text, "lab.zh.conf:2: lab.conf has no check of that name"));
+}
+
+TEST_IN(programs, a_rule_that_cannot_be_read_is_an_error) {
+    static const struct {
+        const char *rules, *message;
+    } wrong[] = {{"# first\nno bar\n", "cases.zh.txt:2: a rule is ENGLISH | CHINESE"},
+                 {"a {} | {2}\n", "cases.zh.txt:1: the Chinese names a gap that the English does not have"},
+                 {"a {} | {}\n", "cases.zh.txt:1: the Chinese names a gap that the English does not have"}};
+    make_lab();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_text("90-sums/cases.zh.txt", wrong[i].rules);
+        assert_int_not_equal(grade("zh", scratch_path("zh.json")), 0);
+        assert_non_null(strstr(p.err_text, wrong[i].message));
+    }
+}
+
+static phrases *open_phrases(const char *rules) {
+    phrases *opened;
+    make_folder("91-rules");
+    write_text("91-rules/cases.zh.txt", rules);
+    assert_int_equal(phrases_open(&opened, scratch_path("91-rules")), LS_OK);
+    return opened;
+}
+
+static void expect_chinese(const phrases *rules, const char *english, const char *chinese) {
+    char text[128];
+    assert_int_equal(phrases_translate(rules, text, sizeof text, english, strlen(english)),
+                     strcmp(english, chinese) != 0);
+    assert_string_equal(text, chinese);
+}
+
+/* The first matching rule applies; gaps in a different order, twice, not at all; the texts that fill them are
+ * translated, too. */
+TEST_IN(programs, rules_translate_whole_texts) {
+    phrases *rules = open_phrases("{}, reversed | 逆序的{1}\n"
+                                  "{} of {} | {2} 的 {1}\n"
+                                  "twice {} | {1}{1}\n"
+                                  "sum | 和\n"
+                                  "said '{}' | 说 \"{1}\"\n"
+                                  "3 of 4 of 5 | 太晚\n");
+    expect_chinese(rules, "sum", "和");
+    expect_chinese(rules, "sum of 3", "3 的 和");
+    expect_chinese(rules, "twice sum", "和和");
+    expect_chinese(rules, "said 'sum'", "说 \"sum\"");
+    expect_chinese(rules, "3 of 4 of 5, reversed", "逆序的5 的 4 的 3");
+    phrases_close(rules);
+}
+
+TEST_IN(programs, a_text_without_a_rule_stays_as_it_is) {
+    phrases *rules = open_phrases("sum | 和\nthe {}s of {} | {2}：{1}\n");
+    expect_chinese(rules, "sums", "sums");
+    expect_chinese(rules, "the s of x", "the s of x");
+    expect_chinese(rules, "the sums of y", "y：和");
+    expect_chinese(NULL, "sum", "sum");
+    char small[4 + 1];
+    assert_true(phrases_translate(rules, small, sizeof small, "the sums of y", 13));
+    assert_string_equal(small, "y：");
+    phrases_close(rules);
 }
 
 TEST(a_long_text_ends_with_a_whole_character) {
@@ -201,7 +266,7 @@ TEST_IN(programs, a_session_asks_in_chinese) {
                                     "“名字: 你的预测和理由”，然后再来；也可以用 PREDICT=skip 跳过。\n");
 }
 
-/* A line has 118 columns, of which 73 are left for it: 36 wide characters, and no half one. */
+/* A line has 118 columns, 73 of which remain: 36 wide characters, and not half of one. */
 TEST_IN(programs, predictions_stand_beside_what_came_out) {
     make_session();
     char notes[512] = "sum: 3，因为 1 + 2\nmore: no\nwords: ";
@@ -222,7 +287,8 @@ TEST_IN(programs, predictions_stand_beside_what_came_out) {
     assert_string_equal(p.out_text, wanted);
     assert_int_equal(session("xx"), 0);
     assert_non_null(strstr(p.out_text, "\n                   it is                    you predicted\n"));
-    assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
+    assert_string_equal(p.err_text,
+                        "LS_LANG is 'xx', which is unknown: the output is English; LS_LANG=zh is Chinese\n");
 }
 
 TEST_IN(programs, nothing_came_out_as_predicted_where_nothing_came_out) {

@@ -1,4 +1,4 @@
-/* The minutes of the labs follow the rule of labs/instructors.md, in every place that says them. */
+/* The minutes of the labs follow the rule of labs/instructors.md, in every place that names them. */
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 

@@ -1,4 +1,5 @@
-/* plant.awk puts the entries of a lab's bugs.txt and correct.txt into C files, or says why not and changes nothing. */
+/* plant.awk puts the entries of a lab's bugs.txt and correct.txt into C files, or reports why it cannot and changes
+ * nothing. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -141,7 +141,7 @@ TEST_IN(programs, a_word_may_be_chinese_and_has_a_reason_behind_it) {
     try_all(cases, sizeof cases / sizeof *cases);
 }
 
-/* "A and B" in any order, numbers between blanks in theirs. */
+/* "A and B" in any order, but numbers between blanks in the given order. */
 TEST_IN(programs, several_answers_are_right_where_the_result_is_a_list) {
     static const struct prediction cases[] = {
         {"3 2", "3 2", true},

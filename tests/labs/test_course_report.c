@@ -1,5 +1,5 @@
-/* The report on the course (labs/course/report.sh, labs/course/report): what a page shows of a made-up student's work
- * (tests/labs/submission.sh), that nothing of it runs or fetches, and that a page is written as a whole or not at all. */
+/* The report on the course (labs/course/report.sh, labs/course/report): the page for a synthetic student's work
+ * (tests/labs/submission.sh); nothing in it runs or fetches, and a page is written completely or not at all. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 static program run;
 static char *page;
 
-/* --- the whole way -------------------------------------------------------------------------------------------------- */
+/* --- a whole report ------------------------------------------------------------------------------------------------- */
 
 static int teardown(void **state) {
     free(page);
@@ -27,7 +27,7 @@ static void make_submission(void) {
     if (run.status != 0) fail_msg("submission.sh: %s", run.err_text);
 }
 
-/* Its status; the page, if there is one, in `page`. */
+/* Returns its status; the page, if any, is in `page`. */
 static int report(const char *variables, const char *labs) {
     char code[4096], built[4096], to[4096];
     snprintf(code, sizeof code, "%s", scratch_path("made/code"));
@@ -82,7 +82,7 @@ TEST_WITH(programs_setup, teardown, test_it_shows_what_was_done) {
     expect_no("id=\"lab-04\"");
 }
 
-/* All that is hostile in the submission is there as text, and nowhere as markup. */
+/* Everything hostile in the submission appears as text, and never as markup. */
 TEST_WITH(programs_setup, teardown, test_it_runs_nothing) {
     make_submission();
     assert_int_equal(report("STUDENT=<script>hacked=0</script>", "02 03"), 0);
@@ -98,7 +98,7 @@ TEST_WITH(programs_setup, teardown, test_it_runs_nothing) {
     }
     expect("Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'");
     expect("tree; \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"
-           "edoc"); /* two bytes that are no UTF-8, and a turn of direction */
+           "edoc"); /* two bytes that are not UTF-8, and a change of text direction */
     expect("&lt;b onclick=&quot;hacked = 3&quot;&gt;bold");
     for (int i = 1; i <= 12; i++) {
         char text[64];
@@ -115,10 +115,13 @@ TEST_WITH(programs_setup, teardown, test_in_chinese) {
     expect("<html lang=\"zh-CN\">");
     expect("预测与结果");
     expect("4 / 12 分");
+    expect("前面有一项检查超时");
+    expect_no("an earlier check hung");
+    expect("N = 3: rank 0&#39;s sum"); /* from an older grader, without Chinese */
     expect_no("Predictions and results");
 }
 
-/* --- what is bad, and what is old ----------------------------------------------------------------------------------- */
+/* --- bad and outdated files ----------------------------------------------------------------------------------------- */
 
 static void expect_one_line(int status, const char *text) {
     if (run.status != status || count_lines(run.err_text) != 1 || !strstr(run.err_text, text))
@@ -144,7 +147,7 @@ TEST_WITH(programs_setup, teardown, test_bad_input_leaves_the_good_page) {
     assert_int_equal(program_run(&run, "%s/course_report --as=text", build_folder()), 2);
 }
 
-/* The page takes the place of nothing that it is made of. */
+/* The page never replaces one of its inputs. */
 TEST_WITH(programs_setup, teardown, test_places_of_the_page) {
     make_submission();
     static const char *const places[] = {"no/page.html", "made/code/labs/03-allreduce/answers.md", "link.html", "made"};
@@ -173,7 +176,7 @@ TEST_WITH(programs_setup, teardown, test_verdicts_of_other_code_do_not_count) {
     expect_no("4 of 12");
 }
 
-/* The grader fails, as with a full /tmp: that is no verdict, and what was known of other code stays what it was. */
+/* The grader fails, as with a full /tmp: there is no verdict, and earlier verdicts stay unchanged. */
 TEST_WITH(programs_setup, teardown, test_what_cannot_be_graded_has_no_verdict) {
     static const char fails[] = "#!/bin/sh\nexit 1\n";
     char code[4096], built[4096];
@@ -205,12 +208,12 @@ TEST_WITH(programs_setup, teardown, test_answers_too_large_are_an_error) {
     scratch_write("made/code/labs/03-allreduce/answers.md", many, 2 << 20);
     report("A=1", "03");
     expect_one_line(1, "answers.md");
-    scratch_write("made/code/labs/03-allreduce/answers.md", many, 999000); /* and as many as may be take no time */
+    scratch_write("made/code/labs/03-allreduce/answers.md", many, 999000); /* the maximum number is fast */
     assert_int_equal(report("A=1", "03"), 0);
     free(many);
 }
 
-/* A link in the place of answers, predictions or code, or of a folder above them, to somebody else's file. */
+/* Symbolic links to another user's file in place of answers, predictions, code, or a folder above them. */
 TEST_WITH(programs_setup, teardown, test_links_out_of_the_submission) {
     static const char *const places[] = {"labs/03-allreduce/answers.md", "labs/03-allreduce/predict.txt",
                                          "common/comm/allreduce_ring.c", "labs/03-allreduce"};
@@ -229,7 +232,7 @@ TEST_WITH(programs_setup, teardown, test_links_out_of_the_submission) {
     }
 }
 
-/* A pipe that nobody writes to is waited for by nobody. */
+/* A pipe without a writer must not be waited for. */
 TEST_WITH(programs_setup, teardown, test_what_is_no_file) {
     make_submission();
     assert_int_equal(mkfifo(scratch_path("made/code/labs/02-samples/answers.md"), 0600), 0);
@@ -241,7 +244,7 @@ TEST_WITH(programs_setup, teardown, test_what_is_no_file) {
     expect_one_line(1, "predict.txt");
 }
 
-/* In a handout the first report makes a place for answers, and never takes one away. */
+/* In a handout the first report creates room for answers, and a report never removes any. */
 TEST_WITH(programs_setup, teardown, test_room_for_answers) {
     static const char prediction[] = "ring-bytes: 7\n", own[] = "mine\n";
     static const char line[] =

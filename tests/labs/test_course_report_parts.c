@@ -1,5 +1,5 @@
-/* What the report takes from a student's files (labs/course/report): characters, Markdown and pictures come out as text
- * and shapes, and nothing in them runs, fetches or grows. */
+/* The report's conversions of a student's files (labs/course/report): characters, Markdown and pictures become text and
+ * shapes, and nothing in them runs, fetches or grows. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,10 +33,10 @@ TEST(test_characters) {
     expect_put(html_put, "a\0b\x01\x7F\r\nc\td\re", 12, "a" NO "b" NO NO "\nc\td" NO "e");
     expect_put(html_put, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80", 11, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80");
     expect_put(html_put, "\xC0\xBC", 2, NO NO);        /* "<", too long */
-    expect_put(html_put, "\xED\xA0\x80", 3, NO NO NO); /* half of a pair */
+    expect_put(html_put, "\xED\xA0\x80", 3, NO NO NO); /* half of a surrogate pair */
     expect_put(html_put, "\xF4\x90\x80\x80", 4, NO NO NO NO);
     expect_put(html_put, "\xE7\x8E", 2, NO NO);    /* cut */
-    expect_put(html_put, "\xE7<b", 3, NO "&lt;b"); /* what follows is not swallowed */
+    expect_put(html_put, "\xE7<b", 3, NO "&lt;b"); /* the bytes after it are not swallowed */
     expect_put(html_put, "\xE2\x80\xAE\xE2\x81\xA6", 6, NO NO);
 }
 
@@ -66,7 +66,7 @@ TEST(test_markdown) {
                                           "<em>c</em></td>\n<td></td>\n</tr>\n</tbody>\n</table>\n");
 }
 
-/* Whatever leads elsewhere, or is HTML, is there as text. */
+/* Links to other places, and HTML, appear as text. */
 TEST(test_markdown_leads_nowhere) {
     expect_markdown("[a](javascript:b) ![c](data:d) <http://e>",
                     "<p>a (javascript:b) c (data:d) http://e (http://e)</p>\n");
@@ -76,8 +76,8 @@ TEST(test_markdown_leads_nowhere) {
     expect_markdown("```\" onclick=a\nb\n```", "<pre>b\n</pre>\n");
 }
 
-/* A text of which far more would come than it is long is shown as it is: rows with more cells than letters, an address
- * that is named again and again; and what lies too deep is written without its elements. */
+/* A text whose conversion would be far longer is shown unconverted: rows with more cells than letters, an address with
+ * many references. Content that is nested too deeply is written without its elements. */
 TEST(test_markdown_that_grows) {
     enum { MANY = 20000 };
     char *text = calloc(1, 4 * MANY), *out;
@@ -148,18 +148,18 @@ TEST(test_pictures) {
     expect_svg("<?xml-stylesheet href='http://x'?><!DOCTYPE svg>" BEGIN "<![CDATA[<script>]]><!-- <x> --></svg>",
                HEAD "&lt;script&gt;</svg>", "");
     expect_svg("", "", "it is empty");
-    expect_svg("<html></html>", "", "it is no SVG picture");
-    expect_svg("<svg></svg>", "", "it has no size");
+    expect_svg("<html></html>", "", "the picture is not SVG");
+    expect_svg("<svg></svg>", "", "the picture has no size");
     expect_svg(BEGIN "<g></svg>", "", NO_XML "mismatched tag in line 1");
     expect_svg(BEGIN "<g a=b></g></svg>", "", NO_XML "not well-formed (invalid token) in line 1");
     expect_svg(BEGIN "</svg><svg>", "", NO_XML "junk after document element in line 1");
     expect_svg(BEGIN "</svg> more", "", NO_XML "junk after document element in line 1");
     expect_svg(BEGIN "<!-- ", "", NO_XML "unclosed token in line 1");
     expect_svg(BEGIN "&nbsp;</svg>", "", NO_XML "undefined entity in line 1");
-    expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "it defines entities of its own");
+    expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "the picture defines entities of its own");
 }
 
-/* What could run or fetch is refused as a whole: by its element, or by its attribute. */
+/* A picture with an element or attribute that could run or fetch is refused completely. */
 TEST(test_pictures_that_attack) {
     static const char *const elements[] = {"script", "style",   "foreignObject", "image",   "a",
                                            "iframe", "animate", "set",           "svg",     "s:script",
@@ -190,17 +190,16 @@ TEST(test_pictures_that_attack) {
     char text[200], why[SVG_WHY_CAPACITY];
     for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
         snprintf(text, sizeof text, BEGIN "<g><%s/></g></svg>", elements[i]);
-        snprintf(why, sizeof why, "it has an element <%s>", elements[i]);
+        snprintf(why, sizeof why, "the picture has a forbidden element <%s>", elements[i]);
         expect_svg(text, "", why);
     }
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         const char *const *a = attributes[i];
         snprintf(text, sizeof text, BEGIN "<%s %s=\"%s\"/></svg>", a[0], a[1], a[2]);
-        snprintf(why, sizeof why, "the attribute %s of its <%s> is not let through, or its value is not", a[1], a[0]);
+        snprintf(why, sizeof why, "the attribute %s of its <%s>, or the value, is not permitted", a[1], a[0]);
         expect_svg(text, "", why);
     }
-    expect_svg("<svg viewBox='0 0 9 9' onload='a()'></svg>", "",
-               "the attribute onload of its <svg> is not let through");
+    expect_svg("<svg viewBox='0 0 9 9' onload='a()'></svg>", "", "the attribute onload of its <svg> is not permitted");
 }
 
 TEST(test_pictures_too_large) {
@@ -208,9 +207,9 @@ TEST(test_pictures_too_large) {
     char *text = malloc(USES * 8 + 100), *at = text + sprintf(text, BEGIN);
     assert_non_null(text);
     for (int i = 0; i < 200; i++) at = stpcpy(at, "<g>");
-    expect_svg(text, "", "its elements lie too deep in each other");
+    expect_svg(text, "", "its elements are nested too deep");
     at = text + strlen(BEGIN);
     for (int i = 0; i < USES; i++) at = stpcpy(at, "<use/>");
-    expect_svg(text, "", "it uses shapes more than 50000 times");
+    expect_svg(text, "", "the picture uses shapes more than 50000 times");
     free(text);
 }

@@ -1,5 +1,5 @@
-/* The grader on a kernel without seccomp filters: it says in one line that nothing confines the code, and a class is not
- * graded there. */
+/* The grader on a kernel without seccomp filters: it reports in one line that the code is not confined, and refuses to
+ * grade a class. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,4 +1,4 @@
-/* run.sh of the bundle: which libraries it finds, and that it hands on what it is given. The bundle is a scratch folder
+/* run.sh of the bundle: which libraries it finds, and that it passes on its options. The bundle is a scratch folder
  * with the plug-ins of tests/cuda_on_cpu, which need libcuda_on_cpu.so as ours need CUDA's libraries. `make
  * bundle-check` runs a whole bundle. */
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static program p;
 
-/* FOLDER/bundle; the plug-ins' library is moved to FOLDER/`place`, and a Python that knows of FOLDER/wheels is in PATH.
+/* FOLDER/bundle; the plug-ins' library is moved to FOLDER/`place`, and a Python that finds FOLDER/wheels is in PATH.
  * The libraries that this machine has stay where they are. */
 static void make_bundle(const char *place) {
     static const char script[] =
@@ -36,10 +36,10 @@ static void make_bundle(const char *place) {
         fail_msg("%s", p.err_text);
 }
 
-/* run.sh with these words, where a driver is named by LD_LIBRARY_PATH and FOLDER/`toolkit` by CUDA_HOME. */
+/* Runs run.sh with these words; LD_LIBRARY_PATH names a driver, CUDA_HOME names FOLDER/`toolkit`. */
 static int run_bundle_with(const char *toolkit, const char *words) {
     const char *folder = scratch_folder();
-    assert_int_equal(setenv("CUDA_HOME", scratch_path(toolkit), 1), 0); /* words cannot have blanks in them */
+    assert_int_equal(setenv("CUDA_HOME", scratch_path(toolkit), 1), 0); /* words cannot contain blanks */
     int status = program_run(
         &p, "LS_PLUGINS= PATH=%s/bin:/usr/bin:/bin LD_LIBRARY_PATH=%s/driver:/nowhere /bin/sh %s/bundle/run.sh %s",
         folder, folder, folder, words);
@@ -49,7 +49,7 @@ static int run_bundle_with(const char *toolkit, const char *words) {
 
 static int run_bundle(const char *words) { return run_bundle_with("toolkit", words); }
 
-/* What run.sh --look says LD_LIBRARY_PATH has become; `front`: what is put in front of the bundle's own. */
+/* Checks the LD_LIBRARY_PATH that run.sh --look prints; `front`: the folder before the bundle's own. */
 static void expect_found(const char *place, const char *front) {
     char expected[2048];
     make_bundle(place);
@@ -73,10 +73,10 @@ TEST_IN(programs, a_toolkit_with_a_blank_in_its_name) {
 
 TEST_IN(programs, libraries_of_python) { expect_found("wheels/nvidia/some/lib", "/wheels/nvidia/some/lib"); }
 
-/* What the loader finds by itself is not looked for. */
+/* A library that the loader finds by itself is not searched for. */
 TEST_IN(programs, libraries_of_the_path) { expect_found("driver", NULL); }
 
-/* One line names what is missing, and programs that do without it run. */
+/* One line names the missing libraries, and programs that do not need them run. */
 TEST_IN(programs, missing_libraries_are_named) {
     make_bundle("elsewhere");
     assert_int_equal(run_bundle("--look"), 1);
@@ -88,7 +88,7 @@ TEST_IN(programs, missing_libraries_are_named) {
     assert_int_equal(run_bundle("--do"), 2);
 }
 
-/* The check gets its options as they are, but for a relative --out, and the tests; it runs in the bundle. */
+/* The check gets its options unchanged, except a relative --out, and the tests; it runs in the bundle. */
 TEST_IN(programs, options_are_handed_on) {
     char here[1024], expected[8192];
     assert_non_null(getcwd(here, sizeof here));
@@ -108,7 +108,7 @@ TEST_IN(programs, options_are_handed_on) {
     program_expect_text(&p, "LS_COMMIT=v1-3-gabc\n");
 }
 
-/* Where there is no git folder, figures still name the commit that they were measured with. */
+/* Without a git folder, figures still name the commit that they were measured with. */
 TEST_IN(programs, figures_name_the_commit) {
     static bench_machine machine;
     assert_int_equal(setenv("LS_COMMIT", "v1-3-gabc", 1), 0);
@@ -125,7 +125,7 @@ static void put_command(const char *name, const char *text) {
     assert_int_equal(chmod(scratch_path(path), 0700), 0);
 }
 
-/* No namespace, or one in which nothing can be mounted: `make bundle-check` says so before it builds, and fails. */
+/* No namespace, or one in which nothing can be mounted: `make bundle-check` reports it before it builds, and fails. */
 TEST_IN(programs, forbidden_namespaces_are_no_pass) {
     static const char *const unshares[] = {
         "#!/bin/sh\nexit 1\n", "#!/bin/sh\nwhile [ \"$1\" != sh ] && [ \"$1\" != true ]; do shift; done\n\"$@\"\n"};

@@ -1,4 +1,4 @@
-/* What gpu_check's rates multiply: numbers, also after the rows before have run. */
+/* The operands of gpu_check's rates: they must be numbers, even after the earlier rows have run. */
 
 #include "common/base/dtype.h"
 #include "labs/bench/gpu_check/gpu_check.h"
@@ -16,8 +16,8 @@ static size_t zeros_of(const void *values, size_t count, ls_dtype dtype) {
     return zeros;
 }
 
-/* In the order in which they are measured, on a CPU device, which takes the same arguments but for the products'
- * workspace. */
+/* In the order in which they are measured, on a CPU device, which takes the same arguments except the workspace of
+ * matrix multiplies. */
 TEST_IN(scratch, products_do_not_multiply_zeros) {
     static struct ls_op ops[GPU_CHECK_RATES_MAX];
     static char names[GPU_CHECK_RATES_MAX][GPU_CHECK_TEXT];

@@ -1,4 +1,4 @@
-/* The data set that mkdigits makes: from which digits, and by which seed. */
+/* The data set that mkdigits makes: its source digits, and the effect of the seed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +97,8 @@ static int64_t expect_line(FILE *list, const char *split, int64_t index, const s
     return source;
 }
 
-/* Without warps each sample is its source, byte for byte. So the list tells the truth, and training samples come from
- * training digits alone, test samples from test digits alone. */
+/* Without warps each sample is its source, byte for byte. So the list is true, and training samples come only from
+ * training digits, test samples only from test digits. */
 TEST_WITH(scratch_setup, digit_set_teardown, splits_have_no_source_in_common) {
     static const char *const split_names[] = {"train", "t10k"};
     mkdigits_options options = small_set();
@@ -128,7 +128,7 @@ TEST_WITH(scratch_setup, digit_set_teardown, splits_have_no_source_in_common) {
     fclose(list);
 }
 
-/* The list is the same whether samples are warped or not, so the proof above holds for warped sets. */
+/* The list is the same whether or not samples are warped, so the proof above holds for warped sets. */
 TEST_WITH(scratch_setup, digit_set_teardown, warps_keep_sources_and_change_pixels) {
     mkdigits_options options = small_set();
     options.list = scratch_path("plain");

@@ -1,5 +1,5 @@
-/* The folder that mkdigits writes: what goes along with the digits, what happens to what was there before, and that
- * failures leave nothing half done. */
+/* The folder that mkdigits writes: the files beside the digits, the treatment of existing files, and that failures
+ * leave nothing half done. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +50,8 @@ TEST_WITH(scratch_setup, digit_set_teardown, a_data_set_is_replaced_only_by_forc
     assert_int_equal(remove_set(), SET_FILES);
 }
 
-/* Any one of its files is enough. In another spelling, the loader might take it for ours, so force does not help. */
+/* Any one of its files is enough. The loader might read the file under a different spelling, so --force does not
+ * help. */
 TEST_WITH(scratch_setup, digit_set_teardown, parts_of_a_data_set_are_not_mixed) {
     static const char *const others[] = {"train-images-idx3-ubyte.gz", "train-labels.idx1-ubyte",
                                          "t10k-images.idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
@@ -68,7 +69,7 @@ TEST_WITH(scratch_setup, digit_set_teardown, parts_of_a_data_set_are_not_mixed) 
         assert_int_equal(remove(in_set(name)), 0);
     }
     options.force = false;
-    make_set(&options); /* a folder that is there is fine; so is anything else in it */
+    make_set(&options); /* the folder may exist, and may contain other files */
     assert_int_equal(remove_set(), SET_FILES);
 }
 
@@ -112,12 +113,12 @@ TEST_WITH(scratch_setup, digit_set_teardown, sources_must_be_digits_of_one_size)
     expect_refusal(&options, LS_ERR_FORMAT, "label 10", NULL);
     assert_int_equal(remove_set(), -1);
     write_source("t10k", 3, 9);
-    assert_int_equal(mkfifo(scratch_path("README.md"), 0600), 0); /* which nobody writes to */
+    assert_int_equal(mkfifo(scratch_path("README.md"), 0600), 0); /* without a writer */
     stderr_begin();
     alarm(20);
     make_set(&options);
     alarm(0);
-    assert_non_null(strstr(stderr_end(), "has no README.md that can be read"));
+    assert_non_null(strstr(stderr_end(), "has no readable README.md"));
     assert_int_equal(remove_set(), SET_FILES);
     assert_int_equal(unlink(scratch_path("README.md")), 0);
     scratch_write("README.md", "origin\n", 7); /* without one there would be a warning */
@@ -143,7 +144,7 @@ static void expect_full_disk(const mkdigits_options *options) {
 TEST_WITH(scratch_setup, digit_set_teardown, a_full_disk_leaves_what_was_there) {
     mkdigits_options options = small_set();
     expect_full_disk(&options);
-    assert_int_equal(remove_set(), -1); /* the folder that was made is gone again */
+    assert_int_equal(remove_set(), -1); /* the created folder has been removed */
     make_set(&options);
     struct hashes before = hashes_of_set();
     options.seed = 1;
@@ -154,8 +155,8 @@ TEST_WITH(scratch_setup, digit_set_teardown, a_full_disk_leaves_what_was_there) 
     assert_int_equal(remove_set(), SET_FILES);
 }
 
-/* A commit that fails on its way leaves a set with files missing, which no loader takes, and never one put together
- * from two. */
+/* A commit that fails halfway leaves a set with missing files, which no loader accepts, and never a mixture of two
+ * sets. */
 TEST_WITH(scratch_setup, digit_set_teardown, old_and_new_files_are_not_mixed) {
     mkdigits_options options = small_set();
     make_set(&options);

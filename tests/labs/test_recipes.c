@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in
- * a line and changes no results. The real digits are few, so ten epochs take a second or two. */
+/* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and an error is reported in
+ * one line and changes no results. There are few real digits, so ten epochs take a second or two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void expect_one_line(const char *text) {
     assert_int_equal(count_lines(run.err_text), 1);
 }
 
-/* The line of `text` that begins with that, behind blanks. */
+/* The line of `text` that begins with `begin`, after blanks. */
 static const char *row(const char *text, const char *begin) {
     for (const char *line = text; line; line = (line = strchr(line, '\n')) ? line + 1 : NULL) {
         const char *word = line + strspn(line, " ");
@@ -70,7 +70,7 @@ TEST_IN(programs, test_table_and_csv_agree) {
     assert_int_equal(scratch_file_count(), 3); /* with the two pictures */
 }
 
-/* The command line that the recipe prints is one that gives the same. */
+/* The command line that the recipe prints gives the same results. */
 TEST_IN(programs, test_printed_command_gives_the_same) {
     if (recipe("data/digits", "mlp-amp") != 0) fail_msg("%s", run.err_text);
     double shown;
@@ -99,7 +99,7 @@ TEST_IN(programs, test_failures_are_one_line_and_change_nothing) {
     expect_one_line("DATA=tests/base: there is neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz");
     assert_int_equal(scratch_file_count(), 0);
 
-    /* files of the right names that are no digits: the program says so, and older results stay */
+    /* files with the right names that contain no digits: the program reports it, and older results stay */
     const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
                                  "t10k-labels-idx1-ubyte"};
     for (int i = 0; i < 4; i++) scratch_write(names[i], "none", 4);

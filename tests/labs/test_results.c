@@ -1,8 +1,8 @@
-/* What the benches and the programs of replays print and write, to the byte, for results made by hand and for replays,
- * which are computed from files: tests/golden/results_*.txt, one for each case. Numbers that are not written alike have
- * to agree in nine digits, since libraries may round the last ones otherwise.
+/* The output of the benches and the programs of replays, to the byte, for synthetic results and for replays, which are
+ * computed from files: tests/golden/results_*.txt, one for each case. Numbers with different digits must agree in the
+ * first nine, since libraries may round the last ones differently.
  *
- *     build/tests/test_results --write        writes the golden files anew */
+ *     build/tests/test_results --write        rewrites the golden files */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <fcntl.h>
@@ -20,9 +20,9 @@
 
 #define TOLERANCE 3e-9
 
-static bool writes; /* the golden files, instead of comparing with them */
+static bool writes; /* writes the golden files instead of comparing with them */
 
-/* --- what a case says ---------------------------------------------------------------------------------------------- */
+/* --- the output of a case ------------------------------------------------------------------------------------------ */
 
 static char *said;
 static size_t said_nbytes;
@@ -33,7 +33,7 @@ static void begin(void) {
     assert_non_null(saying);
 }
 
-/* The scratch folder's name is another each time. */
+/* The scratch folder's name differs each time. */
 static void put(const char *text) {
     const char *folder = scratch_folder();
     for (const char *next; (next = strstr(text, folder)); text = next + strlen(folder))
@@ -58,7 +58,7 @@ static void say_files(const char *const *names) {
     for (; *names; names++) say_file(*names);
 }
 
-/* stdout goes to a file from here on; returns what it was. */
+/* Redirects stdout to a file; returns the old stdout. */
 static int take_stdout(void) {
     scratch_write("stdout", "", 0);
     fflush(stdout);
@@ -92,7 +92,7 @@ static bool is_number(const char *text, const char **end, double *value) {
     return true;
 }
 
-/* Moves both on as long as they agree; false: they do not. */
+/* Advances both as long as they agree; false if they differ. */
 static bool agree(const char **wanted, const char **got) {
     while (**wanted || **got) {
         const char *wanted_end, *got_end;
@@ -132,7 +132,7 @@ static void finish(const char *name) {
 static bench_settings settings;
 static bench_model models[2];
 
-/* Three runs, at and about so many milliseconds, which are other ones for each row. */
+/* Adds three runs, at and around a time that differs for each row. */
 static void add_runs(bench_row *row, int index, double spread_ms, const char *backend) {
     for (int i = 0; i < 3; i++) {
         bench_run run = {.step_ms = 8.0 / row->n + 0.375 * index + (i - 1) * spread_ms,
@@ -158,7 +158,7 @@ static void add_replayed(bench_model *model) {
 }
 
 static void make_model(bench_model *model, const bench_plan *plan) {
-    double spread_ms = plan == settings.plans ? 0.125 : 1.5; /* less, and more than modes differ by */
+    double spread_ms = plan == settings.plans ? 0.125 : 1.5; /* less, and more than the difference of modes */
     memset(model, 0, sizeof *model);
     bench_plan_rows(model, plan, &settings);
     bench_plan_locked(model, &settings);
@@ -169,7 +169,7 @@ static void make_model(bench_model *model, const bench_plan *plan) {
     add_replayed(model);
 }
 
-/* What a bench of two models writes and prints, of which one row has failed and one has its own weights. */
+/* The output of a bench of two models, one row of which has failed, and one has different weights. */
 static void say_bench(const char *name, char *a, char *b, bool gpus) {
     static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
                                         "dp_vs_ddp_replayed.csv", NULL};
@@ -226,12 +226,12 @@ TEST_CASE(test_comm) {
     for (int i = 0; i < 8; i++) argv[i] = words[i];
     assert_int_equal(comm_parse(&wanted, 8, argv, &help), LS_OK);
     wanted.cores = 2;
-    wanted.variants[COMM_MPI] = false; /* which not every build has */
+    wanted.variants[COMM_MPI] = false; /* not in every build */
     wanted.folder = scratch_folder();
     wanted.json = scratch_path("other.json");
     assert_int_equal(comm_results_create(&results, &wanted, &example_machine), LS_OK);
     for (int i = 0; i < results->row_count; i++) make_row(&results->rows[i], i);
-    results->rows[5].run_count = 0; /* checked only */
+    results->rows[5].run_count = 0; /* only checked */
     comm_assemble(&results->rows[5]);
     results->others[0] = (comm_row){.library = "Other, 1.0", .operation = &comm_operations[0], .n = 2, .nbytes = 8};
     make_row(&results->others[0], 4);
@@ -259,7 +259,7 @@ static void say_node(const calibrate_figures *figures, bool with_file) {
     if (with_file) say_file("node.json");
 }
 
-/* Factors are printed as they are written; what was changed or cannot be trusted has a word. */
+/* Factors are printed as they are written; those that were changed or are unreliable are marked. */
 TEST_CASE(test_calibrate) {
     calibrate_figures f = example_figures();
     begin();
@@ -282,7 +282,7 @@ TEST_CASE(test_calibrate) {
 TEST_CASE(test_replay) {
     static const char *const names[] = {"replay.csv", "replay_devices.csv", NULL};
     static const char *const lines[] = {
-        "replay --node=course --workload=course", /* batch, precision and both ways of DP are the file's */
+        "replay --node=course --workload=course", /* batch, precision and both methods of DP are the file's */
         "replay --node=course --workload=course --per-device-batch=96 --n=1,4 --mode=dp --precision=fp32 "
         "--calibrate-t1=50 --spread=2",
         /* N = 1 does not fit */
@@ -304,8 +304,8 @@ TEST_CASE(test_replay) {
     finish("replay");
 }
 
-/* A bench's file: a machine of 4 cores; T_N - T1(b/N) - exposed is 1 ms throughout. T1 is the plain path, and not DDP
- * on one device. Then one whose batch grows with N, which is weak scaling, and one of few columns. */
+/* A bench's file: a machine of 4 cores; T_N - T1(b/N) - exposed is 1 ms throughout. T1 is the run without a mode, not
+ * DDP on one device. Then a file whose batch grows with N, which is weak scaling, and one with few columns. */
 static const char bench_csv[] = "model,mode,n,batch,per_device_batch,how,step_ms,exposed_ms,oversubscribed,cpu,cores\n"
                                 "\"mlp:784,10\",single,1,64,64,measured,100,,no,\"a CPU, \"\"fast\"\"\",4\n"
                                 "\"mlp:784,10\",single,1,32,32,measured,51,,no,,4\n"
@@ -326,8 +326,8 @@ TEST_CASE(test_fit) {
         "--points=8:15,1:100,4:28,2:52 --predict=16",
         "--points=1:100,2:52,2:53,4:28", /* too few different N */
         "--points=1:100,2:60,4:40,8:30 --how=measured --on=GPUs --title=DP",
-        "--points=1:100,2:45,4:20,8:9 --predict=8,32,33", /* faster than N times as fast; 33 is far away */
-        "--points=1:100,2:300,4:20,8:90,16:5",            /* beyond all laws */
+        "--points=1:100,2:45,4:20,8:9 --predict=8,32,33", /* speed-up above N; 33 is far away */
+        "--points=1:100,2:300,4:20,8:90,16:5",            /* fits no law */
         "--points=1:1e30,2:6e29,4:3e29,8:2e29",
         "--points=1:100,2:30,4:35,8:40", /* weak scaling with a Tcomm below 0 would explain nothing */
         "--points=1:50,2:53,4:53,8:53 --scaling=weak --predict=3",

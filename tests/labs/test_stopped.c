@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* Benches that are told to stop, by a terminal, which tells their whole process group, or by their number alone: the
- * first signal ends them and all that they started. */
+/* Benches that get a signal, from a terminal, which signals their whole process group, or to their pid only: the first
+ * signal ends them and all processes that they started. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int lines_of(const char *name) {
 
 /* --- one child ---------------------------------------------------------------------------------------------------- */
 
-/* In a process and a process group of its own. */
+/* Runs the script in a process group of its own. */
 static int run_script(void *script) {
     static bench_output output;
     char *argv[] = {"/bin/sh", "-c", script, NULL};
@@ -53,7 +53,7 @@ static int run_script(void *script) {
     return bench_child_run(argv, 50, &output) == LS_ERR_STOPPED ? 17 : 1;
 }
 
-/* The script writes the number of a process that must not be left. */
+/* The script writes the pid of a process that must not be left. */
 static void expect_stop(const char *format, int signal, bool group) {
     char script[400];
     snprintf(script, sizeof script, format, scratch_path("pid"));
@@ -72,7 +72,7 @@ TEST_IN(scratch, test_a_signal_ends_the_child_too) {
     expect_stop("echo $$ >%s; exec sleep 50", SIGKILL, false);
 }
 
-/* It does not end by itself, or leaves a process of its own behind. */
+/* The child does not end by itself, or leaves a process behind. */
 TEST_IN(scratch, test_a_signal_ends_a_child_that_would_not) {
     expect_stop("trap '' INT TERM HUP; echo $$ >%s; while :; do sleep 0.1; done", SIGINT, true);
     expect_stop("trap '' TERM; sleep 50 & echo $! >%s; wait", SIGTERM, false);
@@ -115,7 +115,7 @@ static bool is_named(int pid, const char *name) {
     return is;
 }
 
-/* A process of that name that this one has started, once there is one. */
+/* Waits until `parent` has a child of that name, and returns its pid. */
 static pid_t await_child_of(pid_t parent, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
@@ -139,14 +139,14 @@ static void stop_program(program *p, const char *child_name, int signal, bool gr
     await_gone(child);
 }
 
-/* Nothing takes the place of what an earlier run has written. */
+/* The file of an earlier run must be unchanged. */
 static void expect_earlier(const char *name) {
     char *text = scratch_read_text(name);
     assert_string_equal(text, "earlier\n");
     free(text);
 }
 
-/* Table 5 takes no child and would follow. */
+/* Table 5 starts no child and would be next. */
 TEST_IN(programs, test_tables_stop) {
     static program p;
     scratch_write("tables.csv", "earlier\n", 8);
@@ -179,7 +179,7 @@ TEST_IN(programs, test_other_benches_stop) {
     }
 }
 
-/* The scripts, which shells run: as make and a terminal stop them, in the middle of a training. */
+/* Shell scripts, stopped as make and a terminal stop them, during a training. */
 TEST_IN(programs, test_scripts_stop) {
     static program p;
     scratch_write("recipe_convnet.csv", "earlier\n", 8);
@@ -196,13 +196,13 @@ TEST_IN(programs, test_scripts_stop) {
     }
 }
 
-/* Every program is one that says its number and does not end by itself. */
+/* Replaces every program by one that prints its pid and does not end by itself. */
 static void make_endless_programs(void) {
     static const char *const names[] = {"mkdigits", "dp_train", "ddp_train", "replay", "tables", "bench_comm", "cc"};
     char text[300], name[40];
     int length = snprintf(text, sizeof text, "#!/bin/sh\necho $$ >%s\nexec sleep 500\n", scratch_path("pid"));
     assert_int_equal(mkdir(scratch_path("endless"), 0700), 0);
-    scratch_write("endless/grade", "#!/bin/sh\n", 10); /* says that probes can be confined */
+    scratch_write("endless/grade", "#!/bin/sh\n", 10); /* reports that probes can be confined */
     assert_int_equal(chmod(scratch_path("endless/grade"), 0700), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(name, sizeof name, "endless/%s", names[i]);
@@ -211,7 +211,7 @@ static void make_endless_programs(void) {
     }
 }
 
-/* A submission for lab 03, and what make tells the course's scripts; their compiler does not end. */
+/* Starts a script on a submission for lab 03, with the variables that make sets; its compiler does not end. */
 static void start_course_script(program *p, const char *script, const char *arguments) {
     program_start(
         p,
@@ -237,7 +237,7 @@ static void start_script(program *p, int which) {
     }
 }
 
-/* Each script in the middle of a program that it has started, by each signal, the one that it cannot hear too. */
+/* Stops each script while a program that it has started is running, by each signal, including SIGKILL. */
 TEST_IN(programs, test_each_script_stops_by_each_signal) {
     static program p;
     static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
@@ -257,7 +257,7 @@ TEST_IN(programs, test_each_script_stops_by_each_signal) {
     }
 }
 
-/* The statuses of commands that end by themselves, and one that does not end when it is told to. */
+/* The statuses of commands that end by themselves, and of one that ignores the signal. */
 TEST_IN(programs, test_stoppable) {
     static program p;
     const char *const script = "labs/bench/shared/stoppable.sh";

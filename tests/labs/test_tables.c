@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* tables: deviations and bounds, what the files hold, and the fit. */
+/* tables: deviations and bounds, the contents of the files, and the fit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ TEST_IN(scratch, test_bounds) {
         assert_false(holds(100, NAN, bound, 1e9) || holds(NAN, 100, bound, 1e9));
 }
 
-/* A book with a row that holds and, if asked for, one that does not. */
+/* A book with a row that holds and, if `missed`, one that does not. */
 static tables_book *example_book(bool missed) {
     tables_book *book;
     assert_int_equal(tables_book_create(&book), LS_OK);
@@ -82,8 +82,8 @@ static void expect_judged(tables_book *book, bool strict, ls_status status, cons
     assert_string_equal(printed, line);
 }
 
-/* Each table with its own, and tables where all hold are not named; somebody's claim that does not hold is a result,
- * and no failure. */
+/* Each table with its own number; tables without missed bounds are not named. A published claim that does not hold is a
+ * result, not a failure. */
 TEST_IN(scratch, test_tables_with_missed_bounds_are_named) {
     tables_book *book = example_book(true);
     struct tables_row row = row_of(1, 2, TABLES_BELOW, 0);
@@ -109,9 +109,9 @@ TEST_IN(scratch, test_missed_bounds_are_counted_and_named) {
     assert_int_equal(missed, 1);
     assert_non_null(strstr(first, "N 4: 44, but 40"));
     expect_judged(book, false, LS_OK,
-                  "\n1 of 2 bounds of ours are missed (1 in table 1).\n"); /* a result like others */
+                  "\n1 of 2 bounds of ours are missed (1 in table 1).\n"); /* a result like any other */
     expect_judged(book, true, LS_ERR_INVALID, "\n1 of 2 bounds of ours are missed (1 in table 1).\n");
-    scratch_expect_error("1 of 2 bounds are missed", "table 1, step time, ms");
+    scratch_expect_error("1 of 2 bounds were missed", "table 1, step time, ms");
     tables_book_destroy(book);
     book = example_book(false);
     expect_judged(book, true, LS_OK, "\n0 of 2 bounds of ours are missed.\n");
@@ -141,7 +141,7 @@ TEST_IN(scratch, test_claims_are_counted_apart) {
     tables_book_destroy(book);
 }
 
-/* A group's rows get the file's words and tolerance; exact ones stay exact without one. */
+/* A group's rows get the file's words and tolerance; without one, exact rows stay exact. */
 TEST_IN(scratch, test_groups_are_taken) {
     int missed;
     tables_book *groups = example_book(true), *book;
@@ -210,7 +210,7 @@ TEST_IN(scratch, test_folder_that_cannot_be_written) {
 
 /* --- least squares ------------------------------------------------------------------------------------------------ */
 
-/* y = a x^b, whose logarithm is a straight line; with `bend` no such curve goes through all points. */
+/* y = a x^b, whose logarithm is a straight line; with `bend` no such curve passes through all points. */
 struct curve {
     double bend;
 };
@@ -235,7 +235,7 @@ TEST_IN(scratch, test_least_squares_finds_what_made_the_points) {
     assert_true(fit.sum < 1e-12);
 }
 
-/* At the least sum no small change of a parameter lowers it. */
+/* At the minimum, no small change of a parameter lowers the sum. */
 TEST_IN(scratch, test_least_squares_ends_at_the_least) {
     struct curve curve = {.bend = 1};
     struct tables_fit fit = {.parameters = 2, .points = 5, .value = {1, 1}};
@@ -261,5 +261,5 @@ TEST_IN(scratch, test_least_squares_refuses) {
     scratch_expect_error("not finite", NULL);
     fit = (struct tables_fit){.parameters = 3, .points = 2, .value = {1, 1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_ERR_INVALID);
-    scratch_expect_error("3 parameters to 2 points", NULL);
+    scratch_expect_error("3 parameters with 2 points", NULL);
 }

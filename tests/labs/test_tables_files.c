@@ -1,5 +1,5 @@
-/* The files of tables: what is refused; every published figure has a source, a bound and its row; and an error in what is
- * replayed is seen by the bounds. */
+/* The files of tables: refused files; every published figure has a source, a bound and a row; and the bounds detect an
+ * error in a replay. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +27,14 @@ static const tables_settings settings = {.quick = true, .timeout_s = PROGRAM_DEA
 #define PART(shared, row) "{" SHARED ", " shared ", \"rows\": [{" row "}]}"
 #define SUMMED PART(ON, ROW ", \"published\": [103], \"source\": \"s\", \"must\": \"count in the sums\"")
 
-static ls_status open_parts(tables_file *file, const char *parts) {
+static void write_parts(const char *name, const char *parts) {
     char text[3000];
     int nbytes = snprintf(text, sizeof text, "{\"title\": \"a table\", \"parts\": [%s], \"lists\": {}}\n", parts);
-    scratch_write("table.json", text, (size_t)nbytes);
+    scratch_write(name, text, (size_t)nbytes);
+}
+
+static ls_status open_parts(tables_file *file, const char *parts) {
+    write_parts("table.json", parts);
     return tables_file_open(file, scratch_path("table.json"));
 }
 
@@ -38,7 +42,7 @@ TEST_IN(scratch, test_refused_files) {
     static const struct {
         const char *parts, *refusal;
     } cases[] = {
-        {"{\"txt\": \"a\"}", "txt is not known here"},
+        {"{\"txt\": \"a\"}", "txt is not a known key"},
         {"5", "an object"},
         {"[[1]]", "an object"},
         {"{" SHARED ", \"rows\": [3]}", "an object"},
@@ -67,7 +71,7 @@ TEST_IN(scratch, test_refused_files) {
          ", " SHOWN "}]}",
          "a row that is replayed has a workload"},
         {PART(ON ", \"latencies_us\": [10]", ROW ", " SHOWN), "latencies_us are those of two and of three"},
-        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "two numbers belong here"},
+        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "expected two numbers"},
         {PART(ON ", \"shard_state\": 4", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"shard_state\": 1.5", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"micro_batch\": 8", ROW ", " SHOWN), "no whole number of micro-batches"},
@@ -105,13 +109,24 @@ static tables_book *make(const tables_file *file) {
     return book;
 }
 
+/* A table of the tree, made once for all tests. */
+static const tables_book *made_of(const char *name) {
+    static tables_book *books[TABLES];
+    static tables_file files[TABLES];
+    int t = 0;
+    while (strcmp(names[t], name) != 0) t++;
+    if (books[t]) return books[t];
+    assert_int_equal(tables_file_open(&files[t], name), LS_OK);
+    return books[t] = make(&files[t]);
+}
+
 static const struct tables_item *next_row(const tables_book *book, size_t *at) {
     while (*at < book->count && book->items[*at].kind != TABLES_ROW) (*at)++;
     assert_true(*at < book->count);
     return &book->items[(*at)++];
 }
 
-/* The lines of a file's row: its own figures for reference, and an input that comes out. */
+/* Checks the lines of a file's row: its figures as reference, and its input among the results. */
 static void expect_lines(const struct tables_part *part, const tables_book *book, size_t *at) {
     for (int i = 0; i < cJSON_GetArraySize(part->n); i++) {
         const struct tables_row *row = &next_row(book, at)->row;
@@ -125,14 +140,14 @@ static void expect_lines(const struct tables_part *part, const tables_book *book
     }
 }
 
-/* In all files, and in those that no computation makes, which are 2, 5 and 7. */
+/* In all files, and in those that are not computed, which are 2, 5 and 7. */
 TEST_IN(scratch, test_every_published_figure_has_its_row) {
     int published = 0, texts = 0;
     for (int t = 0; t < TABLES; t++) {
         tables_file file;
         size_t at = 0;
         assert_int_equal(tables_file_open(&file, names[t]), LS_OK);
-        tables_book *book = file.compute ? NULL : make(&file);
+        const tables_book *book = file.compute ? NULL : made_of(names[t]);
         for (int i = 0; i < file.count; i++) {
             const struct tables_part *part = &file.parts[i];
             texts += part->text != NULL;
@@ -143,7 +158,6 @@ TEST_IN(scratch, test_every_published_figure_has_its_row) {
             for (int k = 0; part->sums && k < (part->of_free > 0 ? 4 : 2); k++)
                 assert_string_equal(next_row(book, &at)->row.mode, part->sums);
         }
-        tables_book_destroy(book);
         tables_file_close(&file);
     }
     assert_true(published >= 30 && texts >= 20);
@@ -166,7 +180,7 @@ static void shift(cJSON *numbers, double factor) {
     cJSON_ArrayForEach(number, numbers) cJSON_SetNumberHelper(number, factor * number->valuedouble);
 }
 
-/* One device's step is taken for a third longer and latencies for a third shorter: the bounds that held are missed. */
+/* With one device's step a third longer and latencies a third shorter, bounds that held are missed. */
 TEST_IN(scratch, test_bounds_see_a_planted_error) {
     static const struct {
         const char *quantity, *mode;
@@ -176,28 +190,29 @@ TEST_IN(scratch, test_bounds_see_a_planted_error) {
                   {"llm.c step on dgx-a100, ms", "DDP, ZeRO-1, PyTorch's T1"},
                   {"llm.c step on hgx-h100, ms", "DDP, ZeRO-1, PyTorch's T1"},
                   {"mean absolute error", "latency of a ring"}};
+    enum { BOUNDS = sizeof bounds / sizeof *bounds };
     tables_file file;
+    for (size_t i = 0; i < BOUNDS; i++) assert_true(holds(made_of("published"), bounds[i].quantity, bounds[i].mode));
     assert_int_equal(tables_file_open(&file, "published"), LS_OK);
-    for (int planted = 0; planted < 2; planted++) {
-        tables_book *book = make(&file);
-        for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
-            assert_int_equal(holds(book, bounds[i].quantity, bounds[i].mode), !planted);
-        tables_book_destroy(book);
-        for (int i = 0; i < file.count; i++) {
-            struct tables_run *run = &file.parts[i].run;
-            run->t1_ddp_ms *= 4.0 / 3;
-            if (run->calibrated_by) run->t1_ms *= 4.0 / 3;
-            shift((cJSON *)(uintptr_t)run->latencies_us, 2.0 / 3);
-        }
+    for (int i = 0; i < file.count; i++) {
+        struct tables_run *run = &file.parts[i].run;
+        run->t1_ddp_ms *= 4.0 / 3;
+        if (run->calibrated_by) run->t1_ms *= 4.0 / 3;
+        shift((cJSON *)(uintptr_t)run->latencies_us, 2.0 / 3);
     }
+    tables_book *book = make(&file);
+    for (size_t i = 0; i < BOUNDS; i++) assert_false(holds(book, bounds[i].quantity, bounds[i].mode));
+    tables_book_destroy(book);
     tables_file_close(&file);
 }
 
-/* A network of a third of the rate, and one that costs nothing: the scene that it decides, which ends at its sums. */
+/* With a third of the network's rate, and with a free network: in the scene that the network dominates. */
 TEST_IN(scratch, test_bounds_see_another_network) {
-    static const double factors[] = {1, 1.0 / 3, 1e3};
+    static const double factors[] = {1.0 / 3, 1e3};
+    static const char *const quantities[] = {"mean absolute error", "mean |log error| of T_N"};
     const char *scene = "a GPT on four nodes";
     tables_file file;
+    for (size_t q = 0; q < 2; q++) assert_true(holds(made_of("nodes"), quantities[q], scene));
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
         const cJSON *last = NULL;
         int end = 0;
@@ -210,8 +225,7 @@ TEST_IN(scratch, test_bounds_see_another_network) {
         }
         file.count = end + 1;
         tables_book *book = make(&file);
-        assert_int_equal(holds(book, "mean absolute error", scene), i == 0);
-        assert_int_equal(holds(book, "mean |log error| of T_N", scene), i == 0);
+        for (size_t q = 0; q < 2; q++) assert_false(holds(book, quantities[q], scene));
         tables_book_destroy(book);
         tables_file_close(&file);
     }
@@ -219,18 +233,32 @@ TEST_IN(scratch, test_bounds_see_another_network) {
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
-/* Missed bounds are a result, and with --strict a failure. */
-TEST_IN(programs, test_exit_status) {
+/* Runs the program with the test's own files: those of the current folder take precedence. */
+#define TABLES_THERE "/usr/bin/env -C %s %s/tables --out=%s --tables="
+
+static void make_folder_of_tables(void) {
     static program run;
-    const char *folder = scratch_folder();
-    assert_int_equal(program_run(&run, "%s/tables --tables=5 --out=%s", build_folder(), folder), 0);
-    bool missed = strstr(run.out_text, "MISSED") != NULL;
-    assert_int_equal(strstr(run.out_text, " in table 5)") != NULL, missed);
-    assert_int_equal(program_run(&run, "%s/tables --tables=5 --strict --out=%s", build_folder(), folder), missed);
-    assert_int_equal(strstr(run.err_text, "bounds are missed, first table 5") != NULL, missed);
+    program_run(&run, "/bin/mkdir -p %s/labs/replay/tables", scratch_folder());
 }
 
-/* Mistakes in a file end the program before it makes anything; a node that is not there ends its table. */
+/* Missed bounds are a result, but with --strict a failure. */
+TEST_IN(programs, test_exit_status) {
+    static const char *const parts[] = {
+        PART(ON, ROW ", \"published\": [103, 104], \"source\": \"s\", \"must\": \"be within\", \"tolerance\": 0.9"),
+        PART(ON, ROW ", \"published\": [103, 1], \"source\": \"s\", \"must\": \"be within\", \"tolerance\": 0.9")};
+    static program run;
+    make_folder_of_tables();
+    for (int missed = 0; missed < 2; missed++) {
+        write_parts("labs/replay/tables/published.json", parts[missed]);
+        const char *folder = scratch_folder(), *made = scratch_path("made");
+        assert_int_equal(program_run(&run, TABLES_THERE "5", folder, build_folder(), made), 0);
+        assert_int_equal(strstr(run.out_text, " in table 5)") != NULL, missed);
+        assert_int_equal(program_run(&run, TABLES_THERE "5 --strict", folder, build_folder(), made), missed);
+        assert_int_equal(strstr(run.err_text, "1 of 2 bounds were missed, first table 5") != NULL, missed);
+    }
+}
+
+/* Mistakes in a file end the program before it makes anything; a missing node ends its table. */
 TEST_IN(programs, test_a_bad_file) {
     static program run;
     tables_file file;
@@ -242,10 +270,9 @@ TEST_IN(programs, test_a_bad_file) {
     scratch_expect_error("no-such-machine", NULL);
     tables_book_destroy(book);
     tables_file_close(&file);
-    program_run(&run, "/bin/mkdir -p %s/labs/replay/tables", scratch_folder());
+    make_folder_of_tables();
     scratch_write("labs/replay/tables/published.json", "{\n\"titel\": \"\"}\n", 15);
-    program_run(&run, "/usr/bin/env -C %s %s/tables --tables=2,5 --out=%s", scratch_folder(), build_folder(),
-                scratch_path("made"));
+    program_run(&run, TABLES_THERE "2,5", scratch_folder(), build_folder(), scratch_path("made"));
     assert_int_equal(run.status, 1);
     assert_non_null(strstr(run.err_text, "labs/replay/tables/published.json:"));
     assert_int_equal(count_lines(run.err_text), 1);

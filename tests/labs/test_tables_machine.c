@@ -1,4 +1,4 @@
-/* Table 6: predictions come from the trace of one device and the node; the program's rows are there and add up. */
+/* Table 6: predictions come from the trace of one device and the node; the program's rows exist and add up. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static program run;
 
 static const struct machine_plan plan = {"resnet50", "", 64, 0};
 
-/* The same figures for whatever is asked for: half the batch, one device or two, with and without overlap. */
+/* The same figures for each prediction: half the batch, one device or two, with and without overlap. */
 TEST_IN(scratch, test_predictions) {
     ls_workload *workload;
     ls_node *node;
@@ -38,7 +38,7 @@ TEST_IN(scratch, test_predictions) {
     ls_workload_close(workload);
 }
 
-/* Where products of few rows take as long as those of more, half a batch saves little. */
+/* If matrix multiplies of few rows take as long as those of more, half a batch saves little. */
 TEST_IN(scratch, test_half_a_batch_is_more_than_half_a_step) {
     ls_workload *workload;
     ls_node *node;
@@ -76,13 +76,13 @@ TEST(test_the_nearest_trace_counts) {
     assert_int_equal(machine_nearest(traces, 3, 4.4), 2);
     assert_int_equal(machine_nearest(traces, 3, 9), 1);
     assert_int_equal(machine_nearest(traces, 2, 4.4), 1);
-    assert_int_equal(machine_nearest(traces, 5, 4.4), 2); /* up to the first that is not there */
+    assert_int_equal(machine_nearest(traces, 5, 4.4), 2); /* up to the first that is missing */
     assert_int_equal(machine_nearest(traces, 3, NAN), 0);
     for (int i = 0; i < 5; i++) ls_trace_destroy(traces[i]);
 }
 
-/* Recorded steps of one, two and nine times the median: the median of those on each of two devices that wait for each
- * other is that of the later one. */
+/* Recorded steps of one, two and nine times the median: for two devices that wait for each other, the later one decides
+ * each step. */
 TEST(test_steps_are_predicted_one_by_one) {
     ls_workload *workload;
     ls_node *node;
@@ -106,7 +106,7 @@ TEST(test_steps_are_predicted_one_by_one) {
     ls_workload_close(workload);
 }
 
-/* The program, with training runs and calibration. Its times decide nothing here. */
+/* Runs the program, with training runs and calibration. Its times are not checked. */
 TEST_IN(scratch, test_rows) {
     int checked = 0;
     if (program_run(&run, "%s/tables --tables=6 --quick --out=%s", build_folder(), scratch_folder()) != 0)

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* What tables are made of: counted messages, replayed messages, the course's cells, training runs; and the program. */
+/* The inputs of tables: counted messages, replayed messages, the course's cells, training runs; and the program. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static program run;
 
 /* --- counts ------------------------------------------------------------------------------------------------------- */
 
-/* Of a ring of 4 with 4096 floats: 6 messages of a quarter each, of every rank; of naive rank 0 sends all. */
+/* A ring of 4 ranks with 4096 floats: each rank sends 6 messages of a quarter; naive: rank 0 sends everything. */
 TEST_IN(scratch, test_counted_messages) {
     struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS];
     assert_int_equal(tables_count_allreduce(counted, ls_allreduce_find("ring"), 4, 4096), LS_OK);
@@ -41,18 +41,18 @@ static void expect_us(ls_pattern pattern, int ranks, double expected) {
     assert_true(fabs(us - expected) < 1e-6 * expected);
 }
 
-/* 8000 bytes take 8 us of a link, and 2 us on the way. */
+/* 8000 bytes occupy a link for 8 us, and have a latency of 2 us. */
 TEST_IN(scratch, test_replayed_messages) {
     expect_us(LS_PATTERN_RING, 2, 2 * (2 + 4));
     expect_us(LS_PATTERN_RING, 8, 14 * (2 + 1));
     expect_us(LS_PATTERN_TREE, 8, 6 * (2 + 8));
     expect_us(LS_PATTERN_HALVING_DOUBLING, 8, 2 * (2 + 4) + 2 * (2 + 2) + 2 * (2 + 1));
-    expect_us(LS_PATTERN_SERVER, 3, 2 + 2 * 8 + 2 * (2 + 8)); /* two come together, and go one after another */
+    expect_us(LS_PATTERN_SERVER, 3, 2 + 2 * 8 + 2 * (2 + 8)); /* two arrive together, and are sent serially */
 }
 
 /* --- the course --------------------------------------------------------------------------------------------------- */
 
-/* The node's file has what the fit finds, to within a standard error, and every cell is within 5 %. */
+/* The node's file agrees with the fit to within a standard error, and every cell is within 5 %. */
 TEST_IN(scratch, test_course_fit) {
     struct course_model model;
     struct tables_fit fit, again;
@@ -69,7 +69,7 @@ TEST_IN(scratch, test_course_fit) {
     course_close(&model);
 }
 
-/* A cell that is left out has no say: the others come out better than with it. */
+/* A cell that is left out has no influence: the others fit better than with it. */
 TEST_IN(scratch, test_course_fit_without_a_cell) {
     struct course_model model;
     struct tables_fit all, others;
@@ -115,7 +115,7 @@ TEST_IN(programs, test_training_runs) {
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
-/* Of these tables no bound is missed. What each cell of table 1 is, tests/golden/replay_tables.csv says. */
+/* These tables miss no bound. tests/golden/replay_tables.csv has each cell of table 1. */
 TEST_IN(programs, test_tables_that_hold) {
     static const struct {
         int number;
@@ -143,7 +143,7 @@ TEST_IN(programs, test_tables_that_hold) {
     }
 }
 
-/* The files say how far a table came. */
+/* The files show how much of a table was made. */
 TEST_IN(programs, test_a_table_that_cannot_be_made) {
     int status = program_run(&run, "%s/tables --tables=4 --timeout=0.001 --out=%s", build_folder(), scratch_folder());
     assert_int_equal(status, 3);
@@ -158,7 +158,7 @@ TEST_IN(programs, test_a_table_that_cannot_be_made) {
 
 TEST_IN(programs, test_wrong_usage) {
     assert_int_equal(program_run(&run, "%s/tables --tables=99 --out=%s", build_folder(), scratch_folder()), 2);
-    assert_non_null(strstr(run.err_text, "there is no table 99; there are 1 to"));
+    assert_non_null(strstr(run.err_text, "table 99 does not exist; expected 1 to"));
     assert_int_equal(scratch_file_count(), 0);
     assert_int_equal(program_run(&run, "%s/tables --table-cloth", build_folder()), 2);
 }

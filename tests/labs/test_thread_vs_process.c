@@ -1,4 +1,4 @@
-/* thread_vs_process: who sees whose memory, and who outlives whose crash; times are there, whatever they are. */
+/* thread_vs_process: which memory is shared, and which crash is survived; times are printed, whatever their values. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ TEST_IN(programs, test_a_threads_crash_ends_all_and_a_processs_does_not) {
     assert_int_equal(crash.signal, 0);
 }
 
-/* Afterwards all cores may be used as before. */
+/* Afterwards the affinity mask is as before. */
 TEST_IN(programs, test_times_are_times) {
     cpu_set_t before, after;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);

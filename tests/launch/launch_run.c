@@ -17,7 +17,7 @@ static int launcher(void *argument) {
     run *r = argument;
     dup2(fileno(r->out), STDOUT_FILENO);
     dup2(fileno(r->err), STDERR_FILENO);
-    ls_log_capture(NULL, 0); /* what a fixture has captured stays with the test */
+    ls_log_capture(NULL, 0); /* lines that a fixture has captured stay with the test */
     ls_log_init("launcher", -1, false);
     return ls_status_exit_code(ddp_launch(&r->options));
 }
@@ -41,7 +41,7 @@ void start_job(run *r) {
 }
 
 static void read_text(FILE *file, char text[TEXT_CAPACITY]) {
-    ssize_t got = pread(fileno(file), text, TEXT_CAPACITY - 1, 0); /* the offset belongs to the ranks too */
+    ssize_t got = pread(fileno(file), text, TEXT_CAPACITY - 1, 0); /* pread: the ranks share the offset */
     text[got > 0 ? got : 0] = '\0';
 }
 
@@ -99,7 +99,7 @@ void expect_lines(char *text, size_t count, const char *const *expected) {
     for (size_t i = 0; i < count; i++) assert_string_equal(lines[i], expected[i]);
 }
 
-/* In front of the launcher's error stand the ranks that failed. */
+/* The launcher's error is preceded by the list of ranks that failed. */
 static const char *skip_failures(const char *text) {
     while (strncmp(text, "launcher: rank", 14) == 0 &&
            (strstr(text, ") failed ") || strstr(text, " failed after it, ")))

@@ -1,4 +1,4 @@
-/* Jobs of a test: each is launched by a child process of its own, whose output is read back. */
+/* Jobs of a test: each is launched by its own child process, whose output is read back. */
 #ifndef TESTS_LAUNCH_LAUNCH_RUN_H
 #define TESTS_LAUNCH_LAUNCH_RUN_H
 
@@ -16,7 +16,7 @@ typedef struct run {
     char out_text[TEXT_CAPACITY], err_text[TEXT_CAPACITY];
 } run;
 
-/* A file without a name, closed on exec. */
+/* An unlinked file, closed on exec. */
 FILE *scratch_file(void);
 
 void start_job(run *r);
@@ -24,26 +24,26 @@ void start_job(run *r);
 /* The same, with the caller's `out` and `err`. */
 void start_job_with_files(run *r);
 
-/* Waits for the launcher and reads what it and the ranks have written; its exit status. */
+/* Waits for the launcher and reads the output of launcher and ranks. Returns the exit status. */
 int finish_job(run *r);
 
-/* The whole life of a job of `nproc` shells; its exit status. */
+/* Runs a job of `nproc` shells from start to end. Returns its exit status. */
 int run_shells(run *r, int nproc, const char *script);
 
 /* Waits until the ranks have printed `wanted` lines "pid N". */
 void await_pids(run *r, int wanted, pid_t pids[PIDS_MAX]);
 
-/* None of the `wanted` ranks that have printed "pid N" is there any more. */
+/* Asserts that the `wanted` ranks that have printed "pid N" have all ended. */
 void expect_gone(const run *r, int wanted);
 
-/* The text's lines, in any order, are the expected ones (which are sorted). Changes the text. */
+/* Asserts that the text's lines, in any order, are the expected ones (which are sorted). Changes the text. */
 void expect_lines(char *text, size_t count, const char *const *expected);
 
-/* The launcher's last line is `expected`, in which # stands for any number; in front of it are only those that list the
- * failures. */
+/* Asserts that the launcher's last line is `expected`, in which # stands for any number, and that the lines before it
+ * only list the failures. */
 void expect_message(const run *r, const char *expected);
 
-/* The same of all that was printed on stderr. */
+/* The same for all of stderr. */
 void expect_all(const run *r, const char *expected);
 
 #endif

@@ -5,10 +5,10 @@
 
 #include "ddp_procs/launch/store.h"
 
-/* *state of the test. */
+/* The test's *state. */
 typedef struct store_fixture {
     ddp_store_server *server;
-    int port; /* of localhost */
+    int port; /* on localhost */
     ddp_store *store;
 } store_fixture;
 

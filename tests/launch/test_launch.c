@@ -1,4 +1,4 @@
-/* launch: what ranks are given, who is blamed for a failure, and what cannot be started. */
+/* launch: the environment of ranks, which rank is blamed for a failure, and jobs that cannot be started. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "tests/base/test.h"
 #include "tests/launch/launch_run.h"
 
-/* --- what ranks are given --------------------------------------------------------------------------------------------- */
+/* --- the environment of ranks ------------------------------------------------------------------------------------- */
 
 static const char *const show_environment = "[ \"$MASTER_PORT\" -gt 0 ] && [ -n \"$LS_CAUSE_FD\" ] && "
                                             "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR "
@@ -24,7 +24,7 @@ TEST_CASE(test_environment) {
     static const char *const expected[] = {"0 0 3 3 127.0.0.1 unix 32 1 kept", "1 1 3 3 127.0.0.1 unix 32 1 kept",
                                            "2 2 3 3 127.0.0.1 unix 32 1 kept"};
     run r;
-    setenv("RANK", "9", 1); /* as if launched by a launcher: replaced */
+    setenv("RANK", "9", 1); /* from another launcher: replaced */
     setenv("LS_STORE", "old", 1);
     setenv("LS_JOB_TOKEN", "old", 1);
     setenv("MINE", "kept", 1);
@@ -36,7 +36,7 @@ TEST_CASE(test_environment) {
     assert_int_equal(
         run_shells(&r, 1, "tr '\\0' '\\n' < /proc/$$/environ | grep -c -E '^(RANK|LS_STORE|LS_JOB_TOKEN)='"), 0);
     assert_string_equal(r.out_text, "3\n");
-    /* the secret is where only the user's own processes can read it, and another one in each job */
+    /* only processes of the user can read the secret, and each job has another one */
     char first[64];
     assert_int_equal(
         run_shells(&r, 1, "echo $LS_JOB_TOKEN; ! tr '\\0' '\\n' </proc/$$/cmdline | grep -q $LS_JOB_TOKEN"), 0);
@@ -53,7 +53,7 @@ TEST_CASE(test_environment) {
     unsetenv("LS_JOB_TOKEN");
 }
 
-/* What programs that are written for torchrun read; nothing of another launcher's that this job does not have. */
+/* The variables that programs for torchrun read; and no variable of another launcher that does not fit this job. */
 TEST_CASE(test_environment_of_torchrun) {
     static const char *const expected[] = {"0 0 default 1 2 2 0 0 False 1 no 1", "0 1 default 1 2 2 0 0 False 1 no 1"};
     static const char *const script =
@@ -68,7 +68,7 @@ TEST_CASE(test_environment_of_torchrun) {
     assert_int_equal(run_shells(&r, 2, script), 0);
     expect_lines(r.out_text, 2, expected);
     static const char *const alone[] = {"0 0 default 1 1 1 0 0 False 2 no no"}; /* one process has all cores */
-    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 1);                          /* the user's own */
+    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 1);                          /* set by the user */
     assert_int_equal(run_shells(&r, 1, script), 0);
     expect_lines(r.out_text, 1, alone);
     unsetenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
@@ -77,7 +77,7 @@ TEST_CASE(test_environment_of_torchrun) {
     unsetenv("TORCHELASTIC_ERROR_FILE");
 }
 
-/* The same for the ranks of a job, another for the next job. */
+/* The same for all ranks of a job, different for the next job. */
 TEST_CASE(test_jobs_have_names) {
     run r;
     char first[TEXT_CAPACITY];
@@ -96,13 +96,13 @@ TEST_CASE(test_ranks_inherit_no_pipes_and_no_signal_mask) {
     int files[3];
     assert_int_equal(run_shells(&r, 3, "set -- /proc/$$/fd/*; echo $#"), 0);
     assert_int_equal(sscanf(r.out_text, "%d %d %d", &files[0], &files[1], &files[2]), 3);
-    assert_int_equal(files[0], files[1]); /* those started later know nothing of those started before */
+    assert_int_equal(files[0], files[1]); /* ranks started later do not inherit files of earlier ones */
     assert_int_equal(files[0], files[2]);
     assert_int_equal(run_shells(&r, 1, "exec grep SigBlk /proc/self/status"), 0);
     assert_string_equal(r.out_text, "SigBlk:\t0000000000000000\n");
 }
 
-/* This program as a rank: meets the others in the launcher's store. */
+/* This program as a rank: joins the others at the launcher's store. */
 static int meet(bool without_rank_1) {
     ddp_rank self;
     ddp_store *store;
@@ -126,7 +126,7 @@ TEST_CASE(test_ranks_of_this_program_meet_in_the_store) {
     assert_string_equal(r.err_text, "");
 }
 
-/* The others would wait for it until their deadline of 30 s. */
+/* The others would wait for that rank until their deadline of 30 s. */
 TEST_CASE(test_a_rank_that_never_joins_ends_the_job) {
     char *argv[] = {"rank", NULL};
     run r = {.options = {.nproc = 3, .argv = argv, .last_argument = "--meet-without-rank-1", .grace_s = 10}};
@@ -137,7 +137,7 @@ TEST_CASE(test_a_rank_that_never_joins_ends_the_job) {
                    "it: all ranks must run a program that meets in this job");
 }
 
-/* --- who is blamed ---------------------------------------------------------------------------------------------------- */
+/* --- the rank that is blamed -------------------------------------------------------------------------------------- */
 
 TEST_CASE(test_the_first_failure_is_named_and_the_others_end) {
     run r;
@@ -154,7 +154,7 @@ TEST_CASE(test_a_failure_without_a_message) {
     run r;
     assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 4"), 1);
     expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 4");
-    /* wrong usage is passed on */
+    /* wrong usage is passed on as the exit status */
     assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 2"), 2);
     expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 2");
 }
@@ -170,7 +170,7 @@ TEST_CASE(test_a_rank_that_lost_a_peer_is_not_the_culprit) {
     assert_int_equal(
         run_shells(&r, 2, "[ $RANK = 0 ] || sleep 0.1; echo \"from $RANK\" >/proc/self/fd/$LS_CAUSE_FD; exit 3"), 3);
     expect_message(&r, "launcher: error: rank 0 (pid #) exited with status 3: from 0");
-    /* the first culprit stays it */
+    /* the first culprit stays the culprit */
     assert_int_equal(run_shells(&r, 2, "[ $RANK = 0 ] || sleep 0.1; exit $((RANK + 1))"), 1);
     expect_message(&r, "launcher: error: rank 0 (pid #) exited with status 1");
 }
@@ -198,7 +198,7 @@ TEST_CASE(test_a_talkative_rank_does_not_block) {
                                        strspn(strstr(line, "pid ") + 4, "0123456789"));
 }
 
-/* --- what cannot be started --------------------------------------------------------------------------------------------- */
+/* --- jobs that cannot be started ---------------------------------------------------------------------------------- */
 
 static void expect_refusal(const ddp_launch_options *options, ls_status status, const char *expected) {
     char message[512];
@@ -221,7 +221,7 @@ TEST_CASE(test_programs_that_cannot_run) {
 
     char path[64], expected[256];
     int fd =
-        memfd_create("no program", 0); /* an executable file that holds no program, and is gone with this process */
+        memfd_create("no program", 0); /* an executable file without a program, which disappears with this process */
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "text\n", 5), 5);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -248,7 +248,7 @@ TEST_CASE(test_a_port_in_use) {
     snprintf(
         expected, sizeof expected,
         "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): Address already in use; --master-port 0 takes a "
-        "free one",
+        "free port",
         port);
     expect_refusal(&options, LS_ERR_SYSTEM, expected);
     ddp_store_server_stop(other, 0);
@@ -260,7 +260,8 @@ TEST_CASE(test_a_port_in_use) {
     assert_int_equal(ddp_launch(&options), LS_OK);
 }
 
-/* Several launchers would each start all ranks. One in a job of its own is nobody's copy. */
+/* Several launchers, started as copies, would each start all ranks. A launcher that runs in a single task of a job is
+ * no copy. */
 TEST_CASE(test_copies_of_the_launcher) {
     char *argv[] = {"true", NULL};
     const ddp_launch_options options = {.nproc = 1, .program = "true", .argv = argv};

@@ -1,4 +1,4 @@
-/* ddprun's command line: torchrun's, as far as one machine needs it. */
+/* ddprun's command line: that of torchrun, as far as one machine needs it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void expect_argv(const ddp_launch_options *o, const char *expected) {
     assert_string_equal(text + 1, expected);
 }
 
-/* Lines as they stand on pages about torchrun. */
+/* Lines as printed on pages about torchrun. */
 TEST(test_torchruns_lines_for_one_machine) {
     static const char *const lines[] = {
         "--standalone --nnodes=1 --nproc-per-node=2 train --arg 1",
@@ -87,7 +87,7 @@ TEST(test_values_reach_the_launch) {
     assert_string_equal(o->master_addr, host);
     assert_int_equal(o->master_port, 29511);
     assert_true(o->grace_s == 2 && o->timeout_s == 9);
-    /* the static back-end's endpoint is MASTER_ADDR and MASTER_PORT, that of c10d is not needed */
+    /* the static back-end uses MASTER_ADDR and MASTER_PORT as its endpoint; c10d's is not needed */
     o = accept_line(&p, "--rdzv-endpoint [::1]:29511 train");
     assert_string_equal(o->master_addr, "::1");
     assert_int_equal(o->master_port, 29511);
@@ -122,7 +122,7 @@ TEST(test_several_machines) {
     assert_true(o->join_timeout_s == 60);
 }
 
-/* No GPU is here. */
+/* This test assumes no GPU. */
 TEST(test_auto_and_gpu_without_gpus) {
     static parsed p;
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
@@ -140,7 +140,7 @@ TEST(test_streams) {
     o = accept_line(&p, "--nproc-per-node 3 -t 0:3,2:1 -r 1:2 --log-dir logs train");
     assert_true(o->tee[0] == 3 && o->tee[1] == 0 && o->tee[2] == 1);
     assert_true(o->redirects[0] == 0 && o->redirects[1] == 2 && o->redirects[2] == 0);
-    o = accept_line(&p, "--nproc-per-node 2 --log-dir logs train"); /* shown and kept */
+    o = accept_line(&p, "--nproc-per-node 2 --log-dir logs train"); /* as --show prints it, and kept */
     assert_true(o->tee[0] == 3 && o->tee[1] == 3 && o->redirects[0] == 0);
     assert_string_equal(o->log_dir, "logs");
 }
@@ -177,49 +177,52 @@ TEST(test_variables) {
     unsetenv("PET_STANDALONE");
 }
 
-/* Each in one line that names the option. */
+/* Each is rejected in one line that names the option. */
 TEST(test_what_one_machine_cannot_do) {
     static const char here[] =
-        "is not this machine, and ddprun starts ranks on this machine only: leave it out, or say localhost";
+        "is not this machine, and ddprun starts ranks on this machine only: leave the option out, or give localhost";
     static const struct {
         const char *line, *message, *rest;
     } cases[] = {
-        {"--nnodes 2 train", "--nnodes 2 needs --master-addr, host 0's address, the same on all hosts: where they meet",
-         ""},
-        {"--nnodes 1:4 train", "--nnodes 1:4: ddprun takes one number, and --elastic MIN:MAX", NULL},
-        {"--nnodes some train", "--nnodes some: it is a number of machines, 1 to 64", ""},
-        {"--nnodes 2 --node-rank 2 train", "--node-rank 2: there are 2 machines, whose numbers are 0 to 1", ""},
+        {"--nnodes 2 train", "--nnodes 2 needs --master-addr, the address of host 0, the same on all hosts", ""},
+        {"--nnodes 1:4 train", "--nnodes 1:4: ddprun takes one number; give --elastic MIN:MAX", NULL},
+        {"--nnodes some train", "--nnodes some: expected a number of machines, 1 to 64", ""},
+        {"--nnodes 2 --node-rank 2 train", "--node-rank 2: with 2 machines, expected 0 to 1", ""},
         {"--nnodes 2 --standalone --master-addr 10.0.0.1 --node-rank 1 train",
-         "--standalone is one machine, and --nnodes 2", NULL},
+         "--standalone means one machine, but --nnodes is 2", NULL},
         {"--nnodes 2 --master-addr 192.0.2.7 train",
          "--master-addr: 192.0.2.7 is not an address of this machine, which is host 0", NULL},
         {"--nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --rdzv-conf timeout=x train",
-         "--rdzv-conf timeout=x: a timeout is", NULL},
-        {"--node-rank 1 train", "--node-rank 1: there is one machine, whose number is 0", ""},
+         "--rdzv-conf timeout=x: expected a timeout of", NULL},
+        {"--node-rank 1 train", "--node-rank 1: expected 0, the number of the only machine", ""},
         {"--master-addr 192.0.2.7 train", "--master-addr: 192.0.2.7 ", here},
         {"--local-addr 192.0.2.7 train", "--local-addr: 192.0.2.7 ", here},
         {"--rdzv-backend c10d --rdzv-endpoint 192.0.2.7:29400 train", "--rdzv-endpoint: 192.0.2.7 ", here},
         {"--rdzv-backend etcd train",
-         "--rdzv-backend etcd: ddprun's ranks meet in a store of its own, for which it takes static "
-         "and c10d",
+         "--rdzv-backend etcd: expected static or c10d, since ddprun's ranks meet in a store of its own", ""},
+        {"--rdzv-endpoint localhost:x train", "--rdzv-endpoint: expected HOST or HOST:PORT, found 'localhost:x'", ""},
+        {"--rdzv-endpoint localhost:70000 train",
+         "--rdzv-endpoint: expected HOST or HOST:PORT, found 'localhost:70000'", NULL},
+        {"--rdzv-endpoint [::1 train", "--rdzv-endpoint: expected HOST or HOST:PORT, found '[::1'", NULL},
+        {"--rdzv-endpoint :29400 train", "--rdzv-endpoint: expected HOST or HOST:PORT, found ':29400'", NULL},
+        {"--nproc-per-node many train", "option --nproc-per-node: expected a number, gpu, cpu or auto, found 'many'",
          ""},
-        {"--rdzv-endpoint localhost:x train", "--rdzv-endpoint: 'localhost:x' is not HOST or HOST:PORT", ""},
-        {"--rdzv-endpoint localhost:70000 train", "--rdzv-endpoint: 'localhost:70000' is not", NULL},
-        {"--rdzv-endpoint [::1 train", "--rdzv-endpoint: '[::1' is not", NULL},
-        {"--rdzv-endpoint :29400 train", "--rdzv-endpoint: ':29400' is not", NULL},
-        {"--nproc-per-node many train", "option --nproc-per-node: 'many' is neither a number nor gpu, cpu or auto", ""},
-        {"--nproc-per-node 0 train", "option --nproc-per-node: 0 is out of range, it must be 1 to 64", ""},
+        {"--nproc-per-node 0 train", "option --nproc-per-node: 0 is out of range; expected 1 to 64", ""},
         {"--nproc-per-node 65 train", "option --nproc-per-node: 65 is out of range", NULL},
-        {"--max-restarts -1 train", "option --max-restarts: -1 is out of range, it must be at least 0", ""},
-        {"--tee 4 train", "option --tee: '4' is neither 0, 1 (stdout), 2 (stderr) or 3 (both) nor RANK:NUMBER,...", ""},
-        {"--tee 1,2 train", "option --tee: '1,2' is neither", NULL},
-        {"--tee 0:1,2 train", "option --tee: '0:1,2' is neither", NULL},
-        {"--tee both train", "option --tee: 'both' is neither", NULL},
-        {"--nproc-per-node 2 --tee 2:1 train", "option --tee: there is no rank 2, but 0 to 1", ""},
-        {"--redirects 3 train", "--redirects needs --log-dir for its files", ""},
-        {"--no-python --module train", "--module is run by Python, and --no-python forbids it: leave one of them out",
+        {"--max-restarts -1 train", "option --max-restarts: -1 is out of range; expected at least 0", ""},
+        {"--tee 4 train", "option --tee: expected 0, 1 (stdout), 2 (stderr), 3 (both) or RANK:NUMBER,..., found '4'",
          ""},
-        {"--nproc-per-node 2", "which program is to run? ddprun [OPTION...] PROGRAM ...", ""},
+        {"--tee 1,2 train",
+         "option --tee: expected 0, 1 (stdout), 2 (stderr), 3 (both) or RANK:NUMBER,..., found '1,2'", NULL},
+        {"--tee 0:1,2 train",
+         "option --tee: expected 0, 1 (stdout), 2 (stderr), 3 (both) or RANK:NUMBER,..., found '0:1,2'", NULL},
+        {"--tee both train",
+         "option --tee: expected 0, 1 (stdout), 2 (stderr), 3 (both) or RANK:NUMBER,..., found 'both'", NULL},
+        {"--nproc-per-node 2 --tee 2:1 train", "option --tee: rank 2 is out of range; expected 0 to 1", ""},
+        {"--redirects 3 train", "--redirects needs --log-dir for its files", ""},
+        {"--no-python --module train", "--module is run by Python, which --no-python forbids: leave one of the two out",
+         ""},
+        {"--nproc-per-node 2", "ddprun needs the program to run: ddprun [OPTION...] PROGRAM ...", ""},
         {"--run-path train", "unknown option --run-path", NULL},
     };
     static parsed p;
@@ -264,7 +267,7 @@ TEST(test_the_page_of_variables) {
     expect_row(page, "GROUP_RANK", "0");
     expect_row(page, "ROLE_NAME", "default");
     expect_row(page, "MASTER_ADDR", "127.0.0.1");
-    expect_row(page, "MASTER_PORT", "one that is free");
+    expect_row(page, "MASTER_PORT", "a free port");
     expect_row(page, "TORCHELASTIC_RUN_ID", "job");
     expect_row(page, "TORCHELASTIC_MAX_RESTARTS", "2");
     expect_row(page, "TORCHELASTIC_ERROR_FILE", "not set");

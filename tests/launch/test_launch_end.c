@@ -1,4 +1,4 @@
-/* launch: how jobs end, by themselves, by force and by deadline, and that nothing is left over. */
+/* launch: how jobs end (by themselves, by force and by deadline), and that no process is left over. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ TEST(test_a_rank_that_ignores_sigterm_is_killed) {
 }
 
 TEST(test_the_users_signal_reaches_the_ranks) {
-    /* its stderr is closed, since it says there that its sleep was ended, too */
+    /* its stderr is closed, because the shell would report there that its sleep was killed */
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
     run r = {.options = {.nproc = 2, .program = "sh", .argv = argv, .grace_s = 20}};
@@ -51,8 +51,8 @@ TEST(test_the_users_signal_reaches_the_ranks) {
     expect_gone(&r, 2);
 }
 
-/* As a shell's background job, for which Ctrl-C is not meant but a kill -INT is. A shell cannot trap what it was told
- * to ignore. */
+/* Like a shell's background job, which ignores Ctrl-C but must end with kill -INT. A shell cannot trap a signal that it
+ * was started to ignore. */
 TEST(test_a_job_that_ignores_interrupts_passes_them_on) {
     char *argv[] = {"sh", "-c", "trap 'echo told; exit 0' INT; echo pid $$; while :; do sleep 0.05; done", NULL};
     run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 1}};
@@ -67,7 +67,7 @@ TEST(test_a_job_that_ignores_interrupts_passes_them_on) {
     expect_gone(&r, 1);
 }
 
-/* Under nohup. The hang-up would make the second signal one that ends at once. */
+/* Under nohup. Without it the hang-up would count as the first signal, and the second would end the job at once. */
 TEST(test_a_job_that_ignores_hang_ups_goes_on) {
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
@@ -110,7 +110,7 @@ TEST(test_the_jobs_deadline) {
     expect_gone(&r, 2);
 }
 
-/* Nobody was left behind, once those who are ending have ended. */
+/* No process is left once those that are ending have ended. */
 static void expect_no_orphans(void) {
     for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(2000)) {
         pid_t pid = waitpid(-1, NULL, WNOHANG);
@@ -126,7 +126,7 @@ TEST(test_no_rank_survives_a_killed_launcher) {
     char *argv[] = {"sh", "-c", "trap '' TERM INT HUP; echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 3, .program = "sh", .argv = argv, .grace_s = 10}};
     pid_t pids[PIDS_MAX];
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that the orphans come to us, and we can see how they ended */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become our children, so that we can see how they ended */
     start_job(&r);
     await_pids(&r, 3, pids);
     kill(r.pid, SIGKILL);
@@ -136,9 +136,9 @@ TEST(test_no_rank_survives_a_killed_launcher) {
     expect_no_orphans();
 }
 
-/* --- what ranks have started -------------------------------------------------------------------------------------------- */
+/* --- processes started by ranks ----------------------------------------------------------------------------------- */
 
-/* Each rank and a child of it that nothing but SIGKILL ends, and that holds on to nobody. */
+/* Each rank and a child that ignores all signals but SIGKILL, and keeps no pipe open. */
 static char *const family[] = {"sh", "-c",
                                "sh -c \"trap '' TERM INT HUP; echo pid \\$\\$; exec sleep 60\" & echo pid $$; [ \"$1\" "
                                "= $RANK ] && sleep 0.3 && exit 5; wait; "
@@ -148,7 +148,7 @@ static char *const family[] = {"sh", "-c",
 static void start_family(run *r, int nproc, const char *failing_rank, pid_t pids[PIDS_MAX]) {
     *r = (run){
         .options = {.nproc = nproc, .program = "sh", .argv = family, .last_argument = failing_rank, .grace_s = 0.1}};
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans come to us: none can be overlooked */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become our children, so that none is overlooked */
     start_job(r);
     await_pids(r, 2 * nproc, pids);
 }
@@ -183,7 +183,7 @@ TEST(test_a_job_that_went_well_leaves_nothing) {
     expect_gone(&r, 4);
 }
 
-/* As `kill -9 -- -GROUP`, or a batch system that ends the launcher's whole session. */
+/* Like `kill -9 -- -GROUP`, or a batch system that kills the launcher's whole session. */
 TEST(test_the_guard_is_not_of_the_launchers_group) {
     run r;
     pid_t pids[PIDS_MAX];
@@ -193,7 +193,7 @@ TEST(test_the_guard_is_not_of_the_launchers_group) {
     end_family(&r, 128 + SIGKILL);
 }
 
-/* The process below `parent` whose name is ls-guard. */
+/* The child of `parent` whose name is ls-guard. */
 static pid_t find_guard(pid_t parent) {
     char path[64], text[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
@@ -230,10 +230,10 @@ TEST(test_a_stopped_guard_keeps_nobody_waiting) {
 
 typedef struct terminal {
     run *job;
-    int master; /* the end of the terminal that a person sits at */
+    int master; /* the user's end of the terminal */
 } terminal;
 
-/* A launcher that leads the session of a terminal, as under ssh -t: the kernel tells it alone of a hang-up. */
+/* A launcher that leads the session of a terminal, as under ssh -t: the kernel signals a hang-up to it alone. */
 static int launch_on_terminal(void *argument) {
     terminal *t = argument;
     if (setsid() < 0 || ioctl(open(ptsname(t->master), O_RDWR), TIOCSCTTY, 0) < 0) return 9;
@@ -247,7 +247,7 @@ static int launch_on_terminal(void *argument) {
 TEST(test_a_hang_up_reaches_the_ranks) {
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' HUP; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
-    /* a rank that is told nothing would outlast the launcher, which a start_child's alarm ends with another status */
+    /* a rank without a signal would outlive the launcher, which a start_child's alarm ends with another status */
     run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 1000}};
     terminal t = {&r, posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
     pid_t pids[PIDS_MAX];
@@ -263,14 +263,14 @@ TEST(test_a_hang_up_reaches_the_ranks) {
     expect_gone(&r, 1);
 }
 
-/* Ctrl-Z and fg: ranks and launcher stop and go on together. */
+/* Ctrl-Z and fg: ranks and launcher stop and continue together. */
 TEST(test_a_pause_is_for_all) {
     char *argv[] = {"sh", "-c", "echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 2, .program = "sh", .argv = argv, .grace_s = 20}};
     pid_t pids[PIDS_MAX];
     int status;
     start_job(&r);
-    setpgid(r.pid, r.pid); /* of this session, whose shell may wake it */
+    setpgid(r.pid, r.pid); /* a group in this session, whose shell can continue it */
     await_pids(&r, 2, pids);
     kill(r.pid, SIGTSTP);
     assert_int_equal(waitpid(r.pid, &status, WUNTRACED), r.pid);

@@ -1,4 +1,4 @@
-/* launch: what ranks print, to the console with their rank and to files; and the report of several failures. */
+/* launch: the ranks' output, on the console with their rank and in files; and the report of several failures. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static run make_job(int nproc, const char *script) {
 
 static void show(run *r, int streams) { memset(r->options.tee, streams, sizeof r->options.tee); }
 
-/* FOLDER/logs/a_run_XXXXXX/attempt_K/RANK/NAME; free() it. NULL: there is no such file. */
+/* FOLDER/logs/a_run_XXXXXX/attempt_K/RANK/NAME. free() it. NULL if the file does not exist. */
 static char *read_log(int attempt, int rank, const char *name) {
     char path[1024], *text = NULL;
     size_t nbytes;
@@ -32,7 +32,7 @@ static char *read_log(int attempt, int rank, const char *name) {
     assert_non_null(logs);
     for (struct dirent *entry; (entry = readdir(logs));) {
         if (strncmp(entry->d_name, "a_run_", 6) != 0) continue;
-        assert_null(text); /* one folder of the run */
+        assert_null(text); /* the run has one folder */
         snprintf(path, sizeof path, "%s/%s/attempt_%d/%d/%s", scratch_path("logs"), entry->d_name, attempt, rank, name);
         if (access(path, R_OK) == 0) text = scratch_read(path, &nbytes);
     }
@@ -50,7 +50,7 @@ static void expect_log(int attempt, int rank, const char *name, const char *expe
 
 /* --- the console ------------------------------------------------------------------------------------------------------ */
 
-/* Pieces of lines come in turn; each line is whole. */
+/* Pieces of different lines alternate; each printed line is whole. */
 TEST_IN(scratch, test_lines_are_whole_and_bear_their_rank) {
     enum { RANKS = 4, LINES = 40 };
     run r =
@@ -102,7 +102,7 @@ TEST_IN(scratch, test_a_line_that_is_too_long_comes_in_pieces) {
     assert_int_equal(count_text(text, "\n"), 2);
 }
 
-/* A reader that does not read keeps nobody from ending the job. */
+/* If the reader of the console does not read, the job can end all the same. */
 TEST_IN(scratch, test_a_console_that_takes_nothing) {
     int ends[2];
     run r = make_job(1, "echo pid $$ >&2; yes");
@@ -112,7 +112,7 @@ TEST_IN(scratch, test_a_console_that_takes_nothing) {
     r.out = fdopen(ends[1], "w");
     r.err = scratch_file();
     start_job_with_files(&r);
-    usleep(300000); /* the pipe is full, or will be */
+    usleep(300000); /* the pipe is full, or will be soon */
     kill(r.pid, SIGTERM);
     assert_int_equal(finish_child(r.pid), 1);
     char text[TEXT_CAPACITY] = "";
@@ -149,7 +149,7 @@ TEST_IN(scratch, test_files_of_each_rank_and_attempt) {
     }
 }
 
-/* Where a program reports no error to the launcher, the last line that it has left is the cause. */
+/* If a program reports no error to the launcher, its last line is printed as the cause. */
 TEST_IN(scratch, test_the_last_line_of_stderr_is_the_cause) {
     char logs[600], wanted[700];
     snprintf(logs, sizeof logs, "%s", scratch_path("logs"));
@@ -194,7 +194,7 @@ TEST(test_several_failures_are_listed_first_to_last) {
                    "launcher: error: rank 2 (pid #) exited with status 1: no memory");
 }
 
-/* Nobody knows which of them was first: not the one that has lost a peer. */
+/* The cause is any rank that failed, but not one that lost a peer: which failed first is unknown. */
 TEST_IN(scratch, test_failures_that_are_seen_together) {
     char script[900];
     pid_t pids[PIDS_MAX];
@@ -215,7 +215,7 @@ TEST_IN(scratch, test_failures_that_are_seen_together) {
                    "launcher: error: rank 1 (pid #) exited with status 1");
 }
 
-/* Of many failures a screen at most; a message's beginning; one line of all that lost a peer. */
+/* At most a screen of many failures; the beginning of a long message; one line for all ranks that lost a peer. */
 TEST(test_a_report_of_many_failures_is_short) {
     run r;
     assert_int_equal(

@@ -1,4 +1,4 @@
-/* launch: groups that are started again, how often, with what, and when not. */
+/* launch: how often groups are restarted, with which environment, and when not. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tests/ddp_procs/children.h"
 #include "tests/launch/launch_run.h"
 
-/* A job of shells that may be started again. */
+/* A job of shells with restarts. */
 static int run_again(run *r, int nproc, int max_restarts, const char *script) {
     char *argv[] = {"sh", "-c", (char *)script, NULL};
     *r =
@@ -38,7 +38,7 @@ TEST(test_all_ranks_start_again) {
                    "launcher: warning: rank 1 (pid #) exited with status 7; all ranks start again (restart 2 of 3)");
 }
 
-/* Whichever rank fails, and however: the restarts are the job's. */
+/* Restarts are counted for the whole job, whichever rank fails, and in any way. */
 TEST(test_restarts_are_counted_for_the_job) {
     run r;
     assert_int_equal(run_again(&r, 3, 2, "[ $RANK = $TORCHELASTIC_RESTART_COUNT ] && kill -9 $$; sleep 60"), 1);
@@ -50,7 +50,7 @@ TEST(test_restarts_are_counted_for_the_job) {
 
 TEST(test_what_is_not_started_again) {
     run r;
-    /* wrong usage is wrong the next time, too */
+    /* wrong usage would fail again */
     assert_int_equal(run_again(&r, 2, 3, "[ $RANK = 1 ] || exec sleep 60; exit 2"), 2);
     expect_all(&r, "launcher: error: rank 1 (pid #) exited with status 2");
     assert_int_equal(run_again(&r, 2, 3, "exit 0"), 0);
@@ -98,7 +98,7 @@ TEST(test_the_deadline_is_the_jobs) {
     assert_non_null(strstr(r.err_text, "error: the job was not done after 0.9 s"));
 }
 
-/* What the first attempt has started, and holds on to nobody, is gone before the second begins. */
+/* Processes that the first attempt has started, and that keep no pipe open, have ended before the second begins. */
 TEST(test_nothing_of_an_attempt_outlives_it) {
     run r;
     assert_int_equal(
@@ -109,7 +109,7 @@ TEST(test_nothing_of_an_attempt_outlives_it) {
     expect_gone(&r, 1);
 }
 
-/* A store, a name and a secret of its own; a message that the first attempt has printed is printed again. */
+/* Each attempt has its own store, name and secret; a message that the first attempt has printed is printed again. */
 static int meet(void) {
     ddp_rank self;
     ddp_store *store;

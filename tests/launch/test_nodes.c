@@ -1,4 +1,4 @@
-/* launch: jobs on several hosts, each of which is a launcher of its own on this machine. */
+/* launch: jobs on several hosts, each of which is a separate launcher on this machine. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ static void start(job *j) {
     for (int i = HOSTS - 1; i >= 0; i--) start_job(&j->host[i]);
 }
 
-/* Each host's exit status is `expected`. */
+/* Asserts that each host's exit status is `expected`. */
 static void finish(job *j, int expected) {
     int status[HOSTS];
     for (int i = 0; i < HOSTS; i++) status[i] = finish_job(&j->host[i]);
@@ -78,7 +78,7 @@ TEST(test_ranks_are_numbered_over_hosts) {
     finish(&j, 0);
     expect_lines(j.host[0].out_text, 1, first);
     expect_lines(j.host[1].out_text, 2, second);
-    const char *shared = j.host[0].err_text; /* what all ranks have alike */
+    const char *shared = j.host[0].err_text; /* the variables that are the same for all ranks */
     assert_non_null(strstr(shared, " tcp:127.0.0.1:"));
     assert_int_equal(count_text(j.host[1].err_text, shared), 2);
 }
@@ -94,7 +94,8 @@ TEST(test_a_failure_on_one_host_ends_all) {
     expect_gone(&j.host[1], 2);
 }
 
-/* Those that lost a peer on their host are not taken for the cause, though the news of it may be later there. */
+/* Ranks that lost a peer on their host are not taken for the cause, even if the news of the cause arrives later
+ * there. */
 TEST(test_the_cause_is_found_on_the_other_host) {
     job j;
     describe(&j, "[ $RANK = 0 ] && kill -9 $$; exit 3");
@@ -135,7 +136,7 @@ TEST(test_the_users_signal_on_one_host_ends_all) {
 
 /* --- hosts that are lost ------------------------------------------------------------------------------------------------ */
 
-/* The other host's launcher is `victim`; its ranks are gone with it. */
+/* The other host's launcher is `victim`; its ranks end with it. */
 static void lose_host(job *j, int victim, int signal) {
     pid_t pids[HOSTS][PIDS_MAX];
     describe(j, "echo pid $$; exec sleep 60");
@@ -148,7 +149,7 @@ static void lose_host(job *j, int victim, int signal) {
     if (signal == SIGSTOP) kill(j->host[victim].pid, SIGCONT);
     assert_int_equal(finish_job(&j->host[victim]), signal == SIGSTOP ? 3 : 128 + signal);
     close(j->port_fd);
-    await_gone(pids[0][0]); /* the kernel ends those of a launcher that was killed */
+    await_gone(pids[0][0]); /* the kernel kills the ranks of a launcher that was killed */
     for (int i = 0; i < 2; i++) await_gone(pids[1][i]);
 }
 
@@ -161,7 +162,7 @@ TEST(test_a_launcher_that_dies_is_named) {
         strstr(j.host[1].err_text, " is lost, which serves the job: its ddprun has ended, or the connection"));
 }
 
-/* Ranks that have lost a peer end sooner than anybody knows of the host. */
+/* Ranks that have lost a peer end before any launcher detects the loss of the host. */
 TEST(test_a_lost_host_is_the_cause) {
     job j;
     pid_t pids[PIDS_MAX];
@@ -180,12 +181,12 @@ TEST(test_a_lost_host_is_the_cause) {
 TEST(test_a_host_that_is_silent_is_lost) {
     job j;
     lose_host(&j, 1, SIGSTOP);
-    assert_non_null(strstr(j.host[0].err_text, "has not been heard of for 1"));
+    assert_non_null(strstr(j.host[0].err_text, "has been silent for 1"));
     lose_host(&j, 0, SIGSTOP);
-    assert_non_null(strstr(j.host[1].err_text, "nothing has come back for 1 s: it, or the network, does not answer\n"));
+    assert_non_null(strstr(j.host[1].err_text, "no answer for 1 s: its machine or the network does not answer\n"));
 }
 
-/* --- hosts that do not meet --------------------------------------------------------------------------------------------- */
+/* --- hosts that cannot connect ------------------------------------------------------------------------------------ */
 
 TEST(test_a_host_that_comes_late_is_waited_for) {
     for (int late = 0; late < HOSTS; late++) {
@@ -209,7 +210,7 @@ TEST(test_a_host_that_never_comes) {
         if (host == 0)
             expect_line(
                 &j, host,
-                "host 1 of 2 did not come within 0.5 s to 127.0.0.1:#: start ddprun there, with its --node-rank and "
+                "host 1 of 2 did not arrive within 0.5 s at 127.0.0.1:#: start ddprun there, with its --node-rank and "
                 "the same --master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS");
         else
             expect_line(&j, host,
@@ -218,7 +219,7 @@ TEST(test_a_host_that_never_comes) {
     }
 }
 
-/* As behind a firewall that lets the connection through, and what is sent not. */
+/* As behind a firewall that accepts the connection, but drops data. */
 TEST(test_what_listens_may_never_answer) {
     job j;
     describe(&j, ":");
@@ -232,10 +233,10 @@ TEST(test_what_listens_may_never_answer) {
     j.host[1].options.join_timeout_s = 0.5;
     start(&j);
     assert_int_equal(finish_job(&j.host[1]), 3);
-    expect_line(
-        &j, 1,
-        "host 0 did not answer within 0.5 s: what listens at 127.0.0.1:# does not answer as a store of this program "
-        "does: is the port right?");
+    expect_line(&j, 1,
+                "host 0 did not answer within 0.5 s: the process that listens at 127.0.0.1:# does not answer as a "
+                "store of this "
+                "program: check the port");
     /* the same port, on host 0 */
     assert_int_equal(finish_job(&j.host[0]), 1);
     expect_line(
@@ -258,15 +259,15 @@ TEST(test_strangers_are_refused_by_name) {
     assert_int_equal(finish_job(&j.host[1]), 2);
     expect_line(
         &j, 1,
-        "the store at 127.0.0.1:# refuses host 1: its LS_JOB_TOKEN is not that of the job there; all hosts of a job "
-        "must have the same, and another job another port (--master-port)");
+        "the store at 127.0.0.1:# refuses host 1: its LS_JOB_TOKEN differs from the job's; give all hosts of a job "
+        "the same token, and each job a port of its own (--master-port)");
     j.host[1].options.nnodes = 3;
     setenv("LS_JOB_TOKEN", "right", 1);
     start_job(&j.host[1]);
     assert_int_equal(finish_job(&j.host[1]), 2);
     expect_line(
         &j, 1,
-        "the store at 127.0.0.1:# serves a job of 2 hosts, but this host 1 belongs to one of 3 (--nnodes): give each "
+        "the store at 127.0.0.1:# serves a job of 2 hosts, but this host 1 belongs to a job of 3 (--nnodes): give each "
         "job a port of its own (--master-port)");
     unsetenv("LS_JOB_TOKEN");
     assert_int_equal(finish_job(&j.host[0]), 3);
@@ -284,7 +285,7 @@ TEST(test_a_number_is_taken_once) {
     start_job(&again);
     assert_int_equal(finish_job(&again), 2);
     expect_message(&again,
-                   "launcher: error: the store at 127.0.0.1:# has a host 1 already: it was started twice, or it "
+                   "launcher: error: the store at 127.0.0.1:# already has a host 1: the same was started twice, or "
                    "belongs to another job, which needs a port of its own (--master-port)");
     kill(j.host[0].pid, SIGTERM);
     finish(&j, 1);
@@ -301,8 +302,7 @@ TEST(test_options_that_differ_are_named_on_all_hosts) {
     j.host[0].options.nproc = 63;
     start(&j);
     finish(&j, 2);
-    for (int i = 0; i < HOSTS; i++)
-        expect_line(&j, i, "the hosts have 65 ranks between them, but a job has at most 64");
+    for (int i = 0; i < HOSTS; i++) expect_line(&j, i, "the hosts have 65 ranks in total, but a job has at most 64");
 }
 
 TEST(test_a_host_that_cannot_start_its_ranks) {
@@ -313,11 +313,11 @@ TEST(test_a_host_that_cannot_start_its_ranks) {
     assert_int_equal(finish_job(&j.host[0]), 1);
     assert_int_equal(finish_job(&j.host[1]), 1);
     close(j.port_fd);
-    expect_line(&j, 0, "host 1 (%s) cannot start its ranks; it has said why");
+    expect_line(&j, 0, "host 1 (%s) cannot start its ranks; see its error");
     expect_line(&j, 1, "cannot run 'no-such-program': No such file or directory");
 }
 
-/* 127.257 is 127.0.1.1, though not written so: as Debian's /etc/hosts has it for the machine's own name. */
+/* 127.257 means 127.0.1.1, the address that Debian's /etc/hosts has for the machine's own name. */
 TEST(test_an_address_of_this_machine_alone) {
     job j;
     describe(&j, ":");
@@ -336,7 +336,7 @@ TEST(test_an_address_of_this_machine_alone) {
     close(j.port_fd);
     assert_non_null(strstr(j.host[1].err_text,
                            "this job has no secret: set LS_JOB_TOKEN to the same random text for all "
-                           "hosts (one is made by: head -c 16 /dev/urandom"));
+                           "hosts, or --master-addr to 127.0.0.1"));
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* rank: what the environment means, and which line refuses it. */
+/* rank: how the environment is interpreted, and the messages that reject it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static ls_status discover(const char *const values[NAME_COUNT], ddp_rank *self, 
     return status;
 }
 
-/* All that the table of launchers (common/base/launcher.c) and rank.c read. */
+/* All variables that the table of launchers (common/base/launcher.c) and rank.c read. */
 static void forget_launchers(void) {
     static const char *const others[] = {"LS_JOB",
                                          "OMPI_COMM_WORLD_RANK",
@@ -59,7 +59,7 @@ static void forget_launchers(void) {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) unsetenv(others[i]);
 }
 
-/* The environment is "NAME=VALUE NAME=VALUE ..." and no other launcher's variables. */
+/* The environment is "NAME=VALUE NAME=VALUE ...", without variables of other launchers. */
 static ls_status discover_in(const char *environment, ddp_rank *self, char message[512]) {
     char words[1024];
     forget_launchers();
@@ -114,7 +114,7 @@ TEST_CASE(test_launched) {
 TEST_CASE(test_refusals) {
     static const struct {
         const char *values[NAME_COUNT];
-        const char *message; /* its beginning */
+        const char *message; /* beginning of the message */
     } cases[] = {
         {{"0"}, "the environment has RANK but not WORLD_SIZE: start the ranks with ddprun, or set all of RANK"},
         {{"0", "2", "0", "2", "127.0.0.1"}, "the environment has RANK but not MASTER_PORT: "},
@@ -184,17 +184,17 @@ TEST_CASE(test_launchers) {
         {STEP(1, 2, 1, 0, "2"), 1, 2, 1, 2, ANY_PORT, "127.0.0.1", "77.3"},
         {STEP(5, 11, 1, 1, "4(x2),3") AT, 5, 11, 1, 4, 1234, "node0", "77.3"},
         {STEP(10, 11, 2, 2, "4(x2),3") AT, 10, 11, 2, 3, 1234, "node0", "77.3"},
-        /* a step of fewer tasks than the job; and what old versions say */
+        /* a step with fewer tasks than the job; and variables of old versions */
         {STEP(1, 2, 1, 0, "2") "SLURM_NTASKS=8", 1, 2, 1, 2, ANY_PORT, "127.0.0.1", "77.3"},
         {"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_TASKS_PER_NODE=2", 1, 2, 1,
          2, ANY_PORT, "127.0.0.1", "7.0"},
-        /* mpirun that starts its daemons with srun; srun that also speaks PMI, with one number from each */
+        /* mpirun that starts its daemons with srun; srun that also provides PMI, with one number from each */
         {OMPI(6, 8, 2, 4) STEP(1, 2, 0, 1, "1(x2)") AT, 6, 8, 2, 4, 1234, "node0", ""},
         {"PMI_RANK=1 PMI_SIZE=2 " STEP(1, 2, 1, 0, "2"), 1, 2, 1, 2, ANY_PORT, "127.0.0.1", "77.3"},
-        /* torchrun under srun, one of them on each node; and ranks that a script has worked out for srun's tasks */
+        /* torchrun under srun, one on each node; and ranks that a script has computed for srun's tasks */
         {TORCH(1, 2, 29500) STEP(0, 2, 0, 0, "1(x2)"), 1, 2, 1, 2, 29500, "h", "2.none"},
         {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 " STEP(1, 2, 1, 0, "2") AT, 1, 2, 1, 2, 1234, "node0", "77.3"},
-        /* no name that only the ranks of this machine would know; and one that counts most */
+        /* no name that only the ranks of this machine know; and a variable that takes precedence */
         {PMI(2, 4, 0, 2) AT, 2, 4, 0, 2, 1234, "node0", ""},
         {OMPI(1, 4, 1, 4) "PMIX_NAMESPACE=ns LS_JOB=j", 1, 4, 1, 4, ANY_PORT, "127.0.0.1", "j"},
         /* the agent has MASTER_PORT */
@@ -224,37 +224,37 @@ TEST_CASE(test_launchers) {
     }
 }
 
-/* Launchers that start one another, and those that cannot have. */
+/* Launchers that start one another, and combinations that are impossible. */
 TEST_CASE(test_launchers_that_contradict_each_other) {
     static const struct {
-        const char *environment, *refused; /* NULL: taken, as the given rank */
+        const char *environment, *refused; /* NULL: accepted, as the given rank */
         int rank, world_size;
     } cases[] = {
-        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and of mpirun OMPI_COMM_WORLD_RANK=1",
+        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and from mpirun OMPI_COMM_WORLD_RANK=1",
          0, 0},
         {HAND(0, 1) OMPI(0, 2, 0, 2),
          "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or unset OMPI_COMM_WORLD_RANK", 0, 0},
         {HAND(0, 2) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
-        {HAND(0, 1) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
-        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and of srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
+        {HAND(0, 1) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
+        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and from srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
         {HAND(0, 1) STEP(1, 2, 0, 1, "1(x2)"), "contradict each other", 0, 0},
-        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and of mpirun", 0, 0},
+        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and from mpirun", 0, 0},
         {"RANK=1 WORLD_SIZE=8 " OMPI(0, 2, 0, 2) AT, "contradict each other", 0, 0},
         {OMPI(0, 1, 0, 1) STEP(1, 2, 1, 0, "2"), "the environment has OMPI_COMM_WORLD_RANK=0", 0, 0},
         {OMPI(0, 2, 0, 2) STEP(1, 4, 0, 1, "1(x4)"), "contradict each other", 0, 0},
         {OMPI(0, 4, 0, 4) STEP(1, 4, 1, 0, "4"), "contradict each other", 0, 0},
-        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1", 0, 0},
+        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1", 0, 0},
         {"GROUP_WORLD_SIZE=1 " TORCH(0, 2, 29500) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
-        /* the same numbers, said twice */
+        /* the same numbers twice */
         {HAND(1, 2) OMPI(1, 2, 1, 2), NULL, 1, 2},
         {OMPI(1, 2, 1, 2) STEP(1, 2, 1, 0, "2") "PMIX_NAMESPACE=ns", NULL, 1, 2},
-        /* one process that starts others; an agent on each machine; mpirun's daemons, whose srun also speaks PMI */
+        /* a process that starts others; an agent on each machine; mpirun's daemons, whose srun also provides PMI */
         {HAND(1, 2) OMPI(0, 1, 0, 1), NULL, 1, 2},
         {OMPI(1, 2, 1, 2) STEP(0, 1, 0, 0, "1") "PMIX_NAMESPACE=ns", NULL, 1, 2},
         {"GROUP_WORLD_SIZE=2 " TORCH(1, 2, 29500) OMPI(0, 2, 0, 1), NULL, 1, 2},
         {OMPI(1, 4, 1, 4) "PMIX_NAMESPACE=ns PMI_RANK=0 PMI_SIZE=2 " STEP(0, 2, 0, 0, "1(x2)"), NULL, 1, 4},
         {HAND(3, 4) STEP(1, 2, 0, 1, "1(x2)"), NULL, 3, 4},
-        /* sbatch's script, and a shell of salloc, are no step: mpirun within has those variables, too */
+        /* sbatch's script, and a shell of salloc, are not steps: mpirun within has those variables, too */
         {OMPI(1, 2, 1, 2) "PMIX_NAMESPACE=ns SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0", NULL, 1,
          2},
     };
@@ -270,7 +270,7 @@ TEST_CASE(test_launchers_that_contradict_each_other) {
     }
 }
 
-/* PyTorch's env:// has four variables: on this machine they are enough. */
+/* PyTorch's env:// has four variables, which are enough on one machine. */
 TEST_CASE(test_four_variables_are_enough_on_this_machine) {
     ddp_rank self;
     char message[512];
@@ -288,7 +288,7 @@ TEST_CASE(test_four_variables_are_enough_on_this_machine) {
     assert_non_null(strstr(message, "the environment has RANK but not LOCAL_RANK"));
 }
 
-/* One machine's ranks work out the same place to meet, two jobs (hardly ever) the same. */
+/* All ranks of one machine derive the same store address; two jobs hardly ever derive the same. */
 TEST_CASE(test_ranks_agree_on_a_port) {
     static const char *const jobs[][2] = {
         {OMPI(0, 2, 0, 2) "PMIX_NAMESPACE=1896546305", OMPI(1, 2, 1, 2) "PMIX_NAMESPACE=1896546305"},
@@ -315,7 +315,7 @@ TEST_CASE(test_alone_in_a_job) {
         OMPI(0, 1, 0, 1) AT,
         PMI(0, 1, 0, 1),
         STEP(0, 1, 0, 0, "1"),
-        /* sbatch's script and salloc's shell: nobody has started copies of this process */
+        /* sbatch's script and salloc's shell: no copies of this process were started */
         "SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8",
         "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
         "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
@@ -331,7 +331,7 @@ TEST_CASE(test_alone_in_a_job) {
     }
 }
 
-/* A name that is cut could be another job's, too. */
+/* A truncated name could also be that of another job. */
 TEST_CASE(test_a_long_name_is_refused) {
     static const char *const variables[] = {"LS_JOB", "PMIX_NAMESPACE"};
     char environment[512], message[512], name[LS_JOB_CAPACITY + 1] = "";
@@ -340,8 +340,8 @@ TEST_CASE(test_a_long_name_is_refused) {
     for (int i = 0; i < 2; i++) {
         snprintf(environment, sizeof environment, OMPI(0, 2, 0, 2) "%s=%s", variables[i], name);
         assert_int_equal(discover_in(environment, &self, message), LS_ERR_INVALID);
-        assert_string_equal(message, "the job's name, 'xxxxxxxxxxxxxxxx...', has 128 characters, but must have at most "
-                                     "127: set LS_JOB to a shorter one for all ranks");
+        assert_string_equal(message, "the job's name, 'xxxxxxxxxxxxxxxx...', has 128 characters; expected at most "
+                                     "127: set LS_JOB to a shorter name for all ranks");
         snprintf(environment, sizeof environment, OMPI(0, 2, 0, 2) "%s=%s", variables[i], name + 1);
         assert_int_equal(discover_in(environment, &self, message), LS_OK);
         assert_string_equal(self.job, name + 1);
@@ -350,14 +350,14 @@ TEST_CASE(test_a_long_name_is_refused) {
 
 TEST_CASE(test_refused_launchers) {
     static const struct {
-        const char *environment, *message; /* its beginning */
+        const char *environment, *message; /* beginning of the message */
     } cases[] = {
         {OMPI(0, 4, 0, 2) "PMIX_NAMESPACE=ns",
-         "mpirun runs 4 ranks, 2 of them on this machine, and does not say where they meet: set MASTER_ADDR (rank 0's "
+         "mpirun runs 4 ranks, 2 of them on this machine, but does not tell where they meet: set MASTER_ADDR (rank 0's "
          "host) and MASTER_PORT"},
-        {OMPI(0, 4, 0, 2) "MASTER_ADDR=h", "mpirun runs 4 ranks, 2 of them on this machine, and does not say"},
-        {STEP(1, 2, 0, 1, "1(x2)"), "srun runs 2 ranks, 1 of them on this machine, and does not say where"},
-        {"PMI_RANK=0 PMI_SIZE=2" AT, "mpiexec does not say which of its ranks run on this machine: set LOCAL_RANK"},
+        {OMPI(0, 4, 0, 2) "MASTER_ADDR=h", "mpirun runs 4 ranks, 2 of them on this machine, but does not tell"},
+        {STEP(1, 2, 0, 1, "1(x2)"), "srun runs 2 ranks, 1 of them on this machine, but does not tell where"},
+        {"PMI_RANK=0 PMI_SIZE=2" AT, "mpiexec does not tell which of its ranks run on this machine: set LOCAL_RANK"},
         {OMPI(2, 2, 0, 2), "the environment's OMPI_COMM_WORLD_RANK is '2', but must be a number from 0 to 1 (less"},
         {OMPI(0, 65, 0, 65), "the environment's OMPI_COMM_WORLD_SIZE is '65', but must be a number from 1 to 64"},
         {PMI(0, 2, 2, 2), "the environment's MPI_LOCALRANKID is '2', but must be"},

@@ -1,4 +1,4 @@
-/* store: what each operation means, between processes too, and what its errors say. */
+/* store: the semantics of each operation, also between processes, and its error messages. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ TEST_WITH(store_set_up, store_tear_down, test_add_refuses_what_is_no_number) {
     store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], expected[MESSAGE_CAPACITY];
     snprintf(expected, sizeof expected,
-             "store at localhost:%d: cannot add to key 'n': it holds no whole number, or the sum is too large",
+             "store at localhost:%d: cannot add to key 'n': the value is not a whole number, or the sum is too large",
              f->port);
     const char *const texts[] = {"abc", "", "1 ", " 1", "1x", "9223372036854775807", "99999999999999999999"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -91,7 +91,7 @@ TEST_WITH(store_set_up, store_tear_down, test_check) {
     assert_true(exists);
 }
 
-/* The other side of the two tests below: says that it runs, waits for two keys, answers. */
+/* The other side of the two tests below: announces that it runs, waits for two keys, answers. */
 static int wait_and_answer(void *argument) {
     const store_fixture *f = argument;
     ddp_store *store;
@@ -116,7 +116,7 @@ TEST_WITH(store_set_up, store_tear_down, test_waiting_across_processes) {
     put(f->store, "three", "III");
     usleep(50000);
     assert_int_equal(ddp_store_check(f->store, "answer", &exists), LS_OK);
-    assert_false(exists); /* it waits for "one" */
+    assert_false(exists); /* the other side waits for "one" */
     assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
     put(f->store, "one", "");
     expect(f->store, "answer", "III");
@@ -149,7 +149,7 @@ TEST_WITH(store_set_up, store_tear_down, test_a_wait_has_a_deadline) {
     ddp_store *hasty;
     assert_int_equal(ddp_store_connect(&hasty, "127.0.0.1", f->port, 0.5), LS_OK);
     snprintf(expected, sizeof expected,
-             "key 'absent' did not come within 0.5 s from the store at 127.0.0.1:%d: did the rank that sets it fail?",
+             "key 'absent' did not arrive within 0.5 s from the store at 127.0.0.1:%d: did the rank that sets it fail?",
              f->port);
     double begin_us = ls_now_us();
     ls_log_capture(message, sizeof message);
@@ -192,7 +192,7 @@ TEST_WITH(store_set_up, store_tear_down, test_limits) {
     key[DDP_STORE_KEY_MAX + 1] = '\0';
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_set(f->store, key, "", 0), LS_ERR_INVALID);
-    assert_non_null(strstr(message, "SET with a key of 1025 bytes; it must have 1 to 1024"));
+    assert_non_null(strstr(message, "SET with a key of 1025 bytes; expected 1 to 1024"));
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_set(f->store, "", "", 0), LS_ERR_INVALID);
     assert_non_null(strstr(message, "SET with a key of 0 bytes"));
@@ -207,11 +207,11 @@ TEST_WITH(store_set_up, store_tear_down, test_limits) {
     assert_memory_equal(big, copy, DDP_STORE_VALUE_MAX);
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_set(f->store, "big", big, DDP_STORE_VALUE_MAX + 1), LS_ERR_INVALID);
-    assert_non_null(strstr(message, "SET of key 'big' with 65537 bytes; it takes at most 65536"));
+    assert_non_null(strstr(message, "SET of key 'big' with 65537 bytes; expected at most 65536"));
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_get(f->store, "big", small, sizeof small, &nbytes), LS_ERR_INVALID);
     ls_log_capture(NULL, 0);
-    assert_non_null(strstr(message, "key 'big' holds 65536 bytes, more than the 4 that there is room for"));
+    assert_non_null(strstr(message, "key 'big' holds 65536 bytes, more than the expected 4"));
     assert_int_equal(nbytes, DDP_STORE_VALUE_MAX);
     put(f->store, "after", "fine");
     expect(f->store, "after", "fine");
@@ -247,9 +247,10 @@ TEST_WITH(store_set_up, store_tear_down, test_a_store_has_so_many_bytes) {
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_set(store, "one more", big, DDP_STORE_VALUE_MAX), LS_ERR_NO_MEMORY);
     ls_log_capture(NULL, 0);
-    assert_non_null(strstr(message, " is full, key 'one more' has no room: it takes 4096 keys, and 8388608 bytes"));
-    assert_int_equal(ddp_store_set(store, "key 3", big, DDP_STORE_VALUE_MAX), LS_OK); /* in place of itself */
-    put(store, "key 4", "");                                                          /* which makes room */
+    assert_non_null(
+        strstr(message, " is full, key 'one more' has no room: expected at most 4096 keys, and 8388608 bytes"));
+    assert_int_equal(ddp_store_set(store, "key 3", big, DDP_STORE_VALUE_MAX), LS_OK); /* replaces its own value */
+    put(store, "key 4", "");                                                          /* which frees memory */
     assert_int_equal(ddp_store_set(store, "one more", big, DDP_STORE_VALUE_MAX), LS_OK);
     free(big);
 }

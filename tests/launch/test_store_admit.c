@@ -1,4 +1,4 @@
-/* store: who may come in. */
+/* store: which clients are admitted. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static ddp_store *join(const ddp_store_server *server, const ddp_store_pass *pas
     return store;
 }
 
-/* Refused, with a line that ends like this behind the place of the store. */
+/* Asserts that the client is rejected, with a line that ends like this after the store's address. */
 static void expect_refusal(const ddp_store_server *server, const ddp_store_pass *pass, const char *text) {
     char message[MESSAGE_CAPACITY], place[DDP_PLACE_CAPACITY], expected[MESSAGE_CAPACITY];
     ddp_store *store;
@@ -78,24 +78,23 @@ TEST_WITH(forget_environment, forget_environment, test_a_wrong_token_is_refused)
     static const char *const tokens[] = {"secreT", "Secret", "secre", "secret2", "xxxxxx"};
     for (size_t i = 0; i < COUNT_OF(tokens); i++) {
         snprintf(wrong.token, sizeof wrong.token, "%s", tokens[i]);
-        wrong.world_size = 9; /* nothing else is told to one with a wrong token */
-        expect_refusal(
-            server, &wrong,
-            "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the "
-            "same, and another job another port (MASTER_PORT)");
+        wrong.world_size = 9; /* a client with a wrong token gets no other reason */
+        expect_refusal(server, &wrong,
+                       "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the "
+                       "same token, and each job a port of its own (MASTER_PORT)");
     }
     wrong.token[0] = '\0';
     expect_refusal(server, &wrong,
-                   "refuses rank 1: it has no LS_JOB_TOKEN; all ranks of a job must have the same, and another job "
-                   "another port (MASTER_PORT)");
+                   "refuses rank 1: its LS_JOB_TOKEN is not set; give all ranks of a job the same token, and each job "
+                   "a port of its own (MASTER_PORT)");
     ddp_store_close(join(server, &job));
     ddp_store_server_stop(server, 0);
     ddp_store_pass open = job;
     open.token[0] = '\0';
-    server = serve("127.0.0.1", &open); /* a rank that has a secret does not join a job that has none */
+    server = serve("127.0.0.1", &open); /* a rank that has a secret does not join a job without one */
     expect_refusal(server, &job,
-                   "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the "
-                   "same, and another job another port (MASTER_PORT)");
+                   "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the "
+                   "same token, and each job a port of its own (MASTER_PORT)");
     ddp_store_server_stop(server, 0);
 }
 
@@ -106,7 +105,7 @@ TEST_WITH(forget_environment, forget_environment, test_beyond_loopback_a_token_m
     ddp_store_server *server;
     ddp_store *store;
     for (size_t i = 0; i < COUNT_OF(hosts); i++) {
-        for (int rank = 0; rank < 2; rank++) { /* the ranks that do not serve it say so, too, without waiting */
+        for (int rank = 0; rank < 2; rank++) { /* ranks that do not serve it report this, too, without waiting */
             ddp_rank self = {.rank = rank,
                              .world_size = 2,
                              .local_world_size = 1,
@@ -120,7 +119,7 @@ TEST_WITH(forget_environment, forget_environment, test_beyond_loopback_a_token_m
             ls_log_capture(NULL, 0);
             char expected[MESSAGE_CAPACITY];
             snprintf(expected, sizeof expected,
-                     "a store at %s:29500 can be reached from other machines, and this job has no secret: set "
+                     "a store at %s:29500 is open to other machines, but this job has no secret: set "
                      "LS_JOB_TOKEN to ",
                      hosts[i]);
             assert_memory_equal(message, expected, strlen(expected));
@@ -128,7 +127,7 @@ TEST_WITH(forget_environment, forget_environment, test_beyond_loopback_a_token_m
     }
 }
 
-/* Rank 0 of one on this machine, started by hand; returns what it writes to stderr. */
+/* Rank 0 of a job on this machine, started by hand. Returns its stderr. */
 static const char *open_by_hand(const char *host) {
     ddp_rank self = {.world_size = 1, .local_world_size = 1, .launched = true, .hosts_store = true};
     ddp_store_server *probe = serve("127.0.0.1", &(ddp_store_pass){.rank = 0});
@@ -149,7 +148,7 @@ TEST_WITH(forget_environment, forget_environment, test_a_job_by_hand_without_a_t
     assert_non_null(strstr(text, "any user of this machine can reach this job's store at localhost:"));
     assert_non_null(strstr(text, "set LS_JOB_TOKEN"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
-    text = open_by_hand("node0.example.org"); /* all ranks are here: on loopback, whatever the launcher called it */
+    text = open_by_hand("node0.example.org"); /* all ranks are here: loopback, whatever the address */
     assert_non_null(strstr(text, "store at 127.0.0.1:"));
     setenv("LS_JOB_TOKEN", "secret", 1);
     assert_string_equal(open_by_hand("localhost"), "");
@@ -171,9 +170,10 @@ TEST_WITH(forget_environment, forget_environment, test_another_job_is_refused_by
         "(MASTER_PORT), and all ranks of a job the same LS_JOB");
     other = job;
     other.world_size = 2;
-    expect_refusal(server, &other,
-                   "serves a job of 3 ranks, but this rank 1 belongs to one of 2 (WORLD_SIZE): give each job a port of "
-                   "its own (MASTER_PORT)");
+    expect_refusal(
+        server, &other,
+        "serves a job of 3 ranks, but this rank 1 belongs to a job of 2 (WORLD_SIZE): give each job a port of "
+        "its own (MASTER_PORT)");
     ddp_store_server_stop(server, 0);
 }
 
@@ -186,9 +186,9 @@ TEST_WITH(forget_environment, forget_environment, test_a_rank_comes_in_once) {
     for (int i = 0; i < 2; i++) {
         expect_refusal(
             server, &job,
-            "has a rank 1 already: it was started twice, or it belongs to another job, which needs a port of "
+            "already has a rank 1: the same was started twice, or belongs to another job, which needs a port of "
             "its own (MASTER_PORT)");
-        /* the first one goes on, also after it has given up a connection and made a new one */
+        /* the first client still works, also after closing its connection and opening a new one */
         ls_log_capture(message, sizeof message);
         assert_int_equal(ddp_store_get(store, "absent", value, sizeof value, &nbytes), LS_ERR_TIMEOUT);
         ls_log_capture(NULL, 0);
@@ -203,7 +203,7 @@ TEST_WITH(forget_environment, forget_environment, test_a_rank_comes_in_once) {
     ddp_store_server_stop(server, 0);
 }
 
-/* What a rank shows: its place, its job, and the environment's token. */
+/* The pass of a rank: its rank, its job, and the environment's token. */
 TEST_WITH(forget_environment, forget_environment, test_the_pass_of_a_rank) {
     const ddp_rank self = {.rank = 2, .world_size = 4, .master_host = "127.0.0.1", .job = "first"};
     ddp_store_pass pass;
@@ -218,7 +218,7 @@ TEST_WITH(forget_environment, forget_environment, test_the_pass_of_a_rank) {
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_pass_of_rank(&pass, &self), LS_ERR_INVALID);
     ls_log_capture(NULL, 0);
-    assert_string_equal(message, "the environment's LS_JOB_TOKEN has 128 characters, but must have at most 127");
+    assert_string_equal(message, "the environment's LS_JOB_TOKEN has 128 characters; expected at most 127");
     setenv("LS_JOB_TOKEN", value + 1, 1);
     assert_int_equal(ddp_store_pass_of_rank(&pass, &self), LS_OK);
     assert_string_equal(pass.token, value + 1);
@@ -233,11 +233,10 @@ TEST_WITH(forget_environment, forget_environment, test_a_store_without_a_port) {
     assert_string_not_equal(host, ddp_store_server_host(other));
     ddp_store_pass wrong = job;
     snprintf(wrong.token, sizeof wrong.token,
-             "of another job"); /* of the same user: the socket lets it in, the token not */
-    expect_refusal(
-        server, &wrong,
-        "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the same, "
-        "and another job another port (MASTER_PORT)");
+             "of another job"); /* of the same user: admitted by the socket, rejected by the token */
+    expect_refusal(server, &wrong,
+                   "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the same token, "
+                   "and each job a port of its own (MASTER_PORT)");
     ddp_store *store = join(server, &job);
     char value[8];
     size_t nbytes = 0;
@@ -254,13 +253,13 @@ TEST_WITH(forget_environment, forget_environment, test_a_store_without_a_port) {
     ddp_store_close(store);
 }
 
-/* In a child, as another user: comes with the right pass, and hears nothing. */
+/* In a child, as another user: connects with the right pass, and receives nothing. */
 static int knock(void *argument) {
     unsigned char hello[DDP_HELLO_NBYTES], reply;
     struct sockaddr_un address;
     socklen_t nbytes = ddp_address_unix(&address, ddp_address_socket_name(argument));
     if (setuid(NOBODY) != 0) return 1;
-    for (int i = 0; i < 300; i++) { /* more than the queue of those who wait to be accepted is long */
+    for (int i = 0; i < 300; i++) { /* more clients than the queue of connections to accept */
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0 || connect(fd, (struct sockaddr *)&address, nbytes) != 0) return 2;
         ddp_hello_write(hello, &(ddp_hello){.pass = job, .client = "0123456789abcdef0123456789abcdef"});
@@ -279,7 +278,7 @@ static int serve_as_another_user(void *argument) {
 }
 
 TEST_WITH(forget_environment, forget_environment, test_of_another_user) {
-    if (geteuid() != 0) { /* only root can become somebody else */
+    if (geteuid() != 0) { /* only root can become another user */
         print_message("not root: no other user to be\n");
         skip();
     }
@@ -290,7 +289,7 @@ TEST_WITH(forget_environment, forget_environment, test_of_another_user) {
     ddp_store *store = join(server, &job);
     ddp_store_close(store);
     ddp_store_server_stop(server, 0);
-    /* one who has taken the name when its server had ended */
+    /* a process that has taken the name after its server ended */
     pid_t pretender = start_child(serve_as_another_user, host);
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_join(&store, host, 0, &job, 30), LS_ERR_PEER);

@@ -1,4 +1,4 @@
-/* store: clients that misbehave are dropped, and nobody else notices. */
+/* store: clients that misbehave are dropped, and other clients do not notice. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -42,7 +42,7 @@ static void send_raw(int fd, const void *bytes, size_t nbytes) {
     assert_int_equal(send(fd, bytes, nbytes, MSG_NOSIGNAL), nbytes);
 }
 
-/* A client that has come in, or -1: the server has dropped it. */
+/* An admitted client, or -1 if the server has dropped it. */
 static int try_client(int port) {
     unsigned char hello[DDP_HELLO_NBYTES], reply[DDP_REPLY_HEADER_NBYTES];
     int fd = open_raw(port);
@@ -60,7 +60,7 @@ static int open_client(int port) {
     return fd;
 }
 
-/* Whether the server closes the connection within 20 s; what it sends before is dropped. */
+/* True if the server closes the connection within 20 s; data that it sends before are discarded. */
 static bool is_dropped(int fd) {
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
     char bytes[65536];
@@ -107,7 +107,7 @@ TEST_WITH(store_set_up, store_tear_down, test_malformed_requests_are_dropped) {
         {"the last padding", 31, 1, {255}},
         {"a key with a zero byte", 33, 1, {0}},
     };
-    ddp_store_server_set_patience(f->server, 1000); /* it is not impatience that drops them */
+    ddp_store_server_set_patience(f->server, 1000); /* so that the server does not drop them for being slow */
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         unsigned char bytes[64];
         size_t nbytes = make_request(bytes, DDP_OP_SET, "key", 0);
@@ -145,16 +145,16 @@ TEST_WITH(store_set_up, store_tear_down, test_half_requests_delay_nobody_and_are
     send_raw(value, bytes, 10);
     expect_service(f);
     ddp_store_server_set_patience(f->server, 0.1);
-    /* those that had begun keep the deadline they began with; new ones get the new one */
+    /* clients whose request had begun keep the deadline of its begin; new ones get the new deadline */
     int late = open_client(f->port);
     send_raw(late, bytes, 7);
     assert_true(is_dropped(late));
-    close(header); /* those that leave by themselves */
+    close(header); /* clients that leave by themselves */
     close(key);
     close(value);
     expect_service(f);
     unsigned char reply[DDP_REPLY_HEADER_NBYTES + 8];
-    for (int i = 0; i < 2; i++) { /* to ask nothing for long is no fault */
+    for (int i = 0; i < 2; i++) { /* sending no request for a long time is allowed */
         send_raw(idle, bytes, make_request(bytes, DDP_OP_CHECK, "half", 0));
         assert_int_equal(recv(idle, reply, sizeof reply, MSG_WAITALL), sizeof reply);
         usleep(300000);
@@ -182,7 +182,7 @@ TEST_WITH(store_set_up, store_tear_down, test_dripping_bytes_buys_no_time) {
 
 TEST_WITH(store_set_up, store_tear_down, test_an_unread_reply_delays_nobody) {
     const store_fixture *f = *state;
-    enum { QUESTIONS = 1000 }; /* their answers, 64 MiB, are more than the sockets hold */
+    enum { QUESTIONS = 1000 }; /* their replies, 64 MiB, are more than the sockets can buffer */
     unsigned char bytes[64];
     void *big = calloc(1, DDP_STORE_VALUE_MAX);
     assert_non_null(big);
@@ -221,7 +221,7 @@ TEST_WITH(store_set_up, store_tear_down, test_waiting_clients_may_leave_or_be_ru
     close(patient);
 }
 
-/* --- strangers: connections that have shown no pass -------------------------------------------------------------------- */
+/* --- strangers: connections that are not admitted yet ------------------------------------------------------------- */
 
 enum { MANY = 300 };
 
@@ -231,14 +231,14 @@ TEST_WITH(store_set_up, store_tear_down, test_idle_strangers_are_dropped_and_kee
     ddp_store *late;
     for (int i = 0; i < MANY; i++) fds[i] = open_raw(f->port);
     expect_service(f);
-    int client = -1; /* while they are there: at once, for the oldest makes room (this process may sleep in between) */
+    int client = -1; /* at once: a new one replaces the oldest (this process may sleep in between) */
     for (int tries = 0; client < 0 && tries < 3; tries++) client = try_client(f->port);
     assert_true(client >= 0);
     close(client);
     assert_int_equal(ddp_store_connect(&late, "127.0.0.1", f->port, 30), LS_OK);
     for (int i = 0; i < MANY; i++) assert_true(is_dropped(fds[i]));
     for (int i = 0; i < MANY; i++) close(fds[i]);
-    assert_int_equal(ddp_store_set(late, "late", "", 0), LS_OK); /* who has come in may be silent as long as it likes */
+    assert_int_equal(ddp_store_set(late, "late", "", 0), LS_OK); /* an admitted client may be silent for any time */
     expect_service(f);
     ddp_store_close(late);
 }
@@ -249,7 +249,7 @@ TEST_WITH(store_set_up, store_tear_down, test_nothing_is_served_before_the_pass)
     bool exists = true;
     int fd = open_raw(f->port);
     make_request(bytes, DDP_OP_SET, "stranger", 0);
-    send_raw(fd, bytes, DDP_HELLO_NBYTES); /* a request and then zeros, as long as a hello */
+    send_raw(fd, bytes, DDP_HELLO_NBYTES); /* a request padded with zeros to the length of a hello */
     assert_true(is_dropped(fd));
     close(fd);
     fd = open_raw(f->port);
@@ -262,7 +262,7 @@ TEST_WITH(store_set_up, store_tear_down, test_nothing_is_served_before_the_pass)
     assert_false(exists);
 }
 
-/* A hello, a byte at a time, is given the same second as silence. */
+/* A hello that is sent a byte at a time has the same second as silence. */
 TEST_WITH(store_set_up, store_tear_down, test_a_dripping_hello_buys_no_time) {
     const store_fixture *f = *state;
     unsigned char hello[DDP_HELLO_NBYTES];

@@ -1,5 +1,5 @@
-/* Meetings at the store: all that come get the same list; members that have gone are waited for no longer, those that live
- * and do not come until the deadline. */
+/* Meetings at the store: all members that arrive get the same list. The meeting does not wait for members that have
+ * left, and waits until the deadline for members that are alive and do not arrive. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { RANKS = 4 };
 #define LONG_S 50.0
 #define SHORT_S 0.5
 
-/* A rank's client, and its next meeting, in a thread of its own. */
+/* A rank's client, and its next meeting, in a separate thread. */
 static struct visitor {
     ddp_store *store;
     int least;
@@ -65,7 +65,7 @@ static void end_visit(int rank, ls_status status) {
     if (visitors[rank].status != status) fail_msg("visitor %d: %s", rank, visitors[rank].message);
 }
 
-/* That these, as a string of digits, have met, and each has said its part. */
+/* Asserts that these ranks (a string of digits) have met, and that the list has the part of each. */
 static void expect_meeting(int64_t number, const char *ranks) {
     for (const char *c = ranks; *c; c++) {
         const ddp_meeting *m = &visitors[*c - '0'].meeting;
@@ -119,7 +119,7 @@ TEST_WITH(open_store, close_store, test_a_member_that_has_gone_is_not_waited_for
     begin_visit(0, 2);
     begin_visit(2, 2);
     usleep(50000);
-    ddp_store_close(visitors[3].store); /* while they wait for it */
+    ddp_store_close(visitors[3].store); /* while the others wait for it */
     visitors[3].store = NULL;
     end_visit(0, LS_OK);
     end_visit(2, LS_OK);
@@ -138,7 +138,7 @@ TEST_WITH(open_store, close_store, test_whoever_comes_later_waits_for_the_member
     expect_meeting(2, "012");
 }
 
-/* It is closed out, and comes again as one that was never there. */
+/* The late member is excluded, and can join again as a new one. */
 TEST_WITH(open_store, close_store, test_a_member_that_does_not_come_is_left_out) {
     open_client(0, SHORT_S);
     open_client(1, SHORT_S);
@@ -157,7 +157,7 @@ TEST_WITH(open_store, close_store, test_a_member_that_does_not_come_is_left_out)
     expect_meeting(3, "012");
 }
 
-/* However short its patience, it closes nobody out. */
+/* However short its timeout, a new member excludes no other. */
 TEST_WITH(open_store, close_store, test_whoever_comes_later_may_lose_patience) {
     open_client(0, LONG_S);
     open_client(1, LONG_S);

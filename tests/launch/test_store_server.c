@@ -1,4 +1,5 @@
-/* store: servers that are missing, late, taken, gone or something else; who can reach one; rank 0 as the host. */
+/* store: servers that are missing, late, on a used port, gone or of another kind; which clients can reach one; rank 0
+ * as the host. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -75,13 +76,13 @@ TEST(test_a_port_in_use_or_out_of_range) {
     ddp_store_server_stop(first, 0);
 }
 
-/* Says something to whoever connects, or nothing; NULL: says what it has heard. */
+/* Sends a greeting to each client, or nothing if it is empty; NULL: echoes what it has received. */
 static int be_another_service(int listener, const char *greeting) {
     int fd = accept(listener, NULL, NULL);
     if (fd < 0 || (greeting && write(fd, greeting, strlen(greeting)) < 0)) return 1;
     char bytes[64];
     for (ssize_t got; (got = read(fd, bytes, sizeof bytes)) > 0;)
-        if (!greeting && send(fd, bytes, (size_t)got, MSG_NOSIGNAL) < 0) break; /* it has heard enough */
+        if (!greeting && send(fd, bytes, (size_t)got, MSG_NOSIGNAL) < 0) break; /* it has received enough */
     return 0;
 }
 
@@ -97,8 +98,8 @@ TEST(test_another_service_at_the_port) {
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &nbytes), 0);
     int port = ntohs(address.sin_port);
     char expected[MESSAGE_CAPACITY];
-    snprintf(expected, sizeof expected, "what listens at 127.0.0.1:%d does not answer as a store of this program does",
-             port);
+    snprintf(expected, sizeof expected,
+             "the process that listens at 127.0.0.1:%d does not answer as a store of this program", port);
     pid_t child = start_child(greet, "220 mail.example.org ready, say hello\r\n");
     expect_no_connection("127.0.0.1", port, 20, LS_ERR_INVALID, expected);
     assert_int_equal(finish_child(child), 0);
@@ -111,7 +112,7 @@ TEST(test_another_service_at_the_port) {
     close(listener);
 }
 
-/* Serves until a client has said "go", then ends without a word. */
+/* Serves until a client has set "go", then ends without a message. */
 static int serve_for_a_while(void *argument) {
     ddp_store_server *server;
     ddp_store *store;
@@ -168,7 +169,7 @@ TEST(test_a_local_store_listens_on_loopback_only) {
     ddp_store_server_stop(open, 0);
 }
 
-/* --- rank 0 as the host ------------------------------------------------------------------------------------------------- */
+/* --- rank 0 as the host ------------------------------------------------------------------------------------------- */
 
 static int be_rank_1(void *argument) {
     const ddp_rank self = {

@@ -1,4 +1,4 @@
-/* A CPU device with streams that run at once, and models on it. */
+/* A CPU device whose streams run inline, and models on it. */
 #ifndef TESTS_NN_MODELS_H
 #define TESTS_NN_MODELS_H
 
@@ -7,7 +7,7 @@
 /* Opens device `index`; asserts. */
 ls_device *open_device(int index);
 
-/* Asserts that the device has nothing allocated, and closes it. */
+/* Asserts that no device memory is allocated, and closes the device. */
 void close_empty_device(ls_device *device);
 
 /* A model with gradients and PyTorch's initial weights for `seed`; asserts. */
@@ -15,19 +15,19 @@ ls_model *make_model(ls_device *device, const char *description, size_t max_batc
 ls_model *make_model_in(ls_dtype precision, ls_device *device, const char *description, size_t max_batch,
                         uint64_t seed);
 
-/* Device memory of `count` floats of input: small numbers of both signs, the same for the same seed. */
+/* Device memory with `count` floats of input: small numbers of both signs, the same for the same seed. */
 float *make_values(ls_device *device, size_t count, uint64_t seed);
 
-/* A residual network with a tied layer: y = head(h + relu(fc2(h)) + x), h = relu(fc1(x)), of 6 inputs and 3 outputs; fc2 has
- * the weight of fc1 and a bias of its own. Asserts. */
+/* A residual network with a tied layer: y = head(h + relu(fc2(h)) + x), h = relu(fc1(x)), of 6 inputs and 3 outputs;
+ * fc2 has the weight of fc1 and its own bias. Asserts. */
 ls_network *residual_network(void);
 
-/* A network of five blocks of a linear layer each, of 6 inputs and outputs: blocks 2 and 4 have the weights of blocks `first` and
- * `second`, and biases of their own. Asserts. */
+/* A network of five blocks of a linear layer each, of 6 inputs and outputs: blocks 2 and 4 have the weights of blocks
+ * `first` and `second`, and their own biases. Asserts. */
 ls_network *tied_blocks(int first, int second);
 
-/* Values in half precision beside those in fp32: |half - full| is at most `tolerance` of |full|, as vectors (a single value may
- * differ much, where a ReLU or a maximum tips over). Returns the share. */
+/* Compares values in half precision with those in fp32: |half - full| is at most `tolerance` of |full|, as vectors (a
+ * single value may differ much, if a ReLU or a maximum selects differently). Returns that ratio. */
 double expect_half_near(const char *what, const float *half, const float *full, size_t count, double tolerance);
 
 #endif

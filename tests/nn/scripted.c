@@ -13,7 +13,7 @@ static ls_status scripted_plan(ls_layer *layer) {
 static void scripted_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t context = ls_shape_rows(layer->in), vocabulary = (size_t)layer->units;
     assert_int_equal(pass->dtype, LS_FP32);
-    assert_int_equal(ls_stream_synchronize(pass->stream), LS_OK); /* what follows is done by this thread */
+    assert_int_equal(ls_stream_synchronize(pass->stream), LS_OK); /* this thread continues with the results */
     for (size_t row = 0; row < pass->batch * context; row++) {
         const int32_t *tokens = (const int32_t *)pass->x[0] + row / context * context;
         outputs_of(tokens, row % context + 1, (float *)pass->y + row * vocabulary, vocabulary);

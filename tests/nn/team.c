@@ -13,7 +13,7 @@
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
 
-/* One rank at work. */
+/* A rank's state. */
 struct member {
     const struct team_plan *plan;
     struct team_run *run;
@@ -25,7 +25,7 @@ struct member {
     void *inputs;
     int64_t *labels;
     float *targets, *dy, *loss;
-    uint64_t *alike; /* of each rank and step: a hash of what is not cut */
+    uint64_t *alike; /* for each rank and step: a hash of the parts that are not cut */
 };
 
 static size_t bytes_of(const ls_device *device, ls_memory_category category) {
@@ -77,7 +77,7 @@ static ls_status read_batch(struct member *m, size_t step) {
                            labels ? NULL : m->targets);
 }
 
-/* A micro-batch from sample `first` on; its share of the step's loss. */
+/* Runs a micro-batch from sample `first` on. Returns its share of the step's loss. */
 static double pass(struct member *m, size_t first, size_t count) {
     ls_stream *compute = ls_device_stream(m->device, LS_STREAM_COMPUTE);
     struct ls_shape output = ls_model_output(m->model);
@@ -91,7 +91,7 @@ static double pass(struct member *m, size_t first, size_t count) {
     return (double)*m->loss;
 }
 
-/* Of what is not cut. */
+/* Hashes the parts that are not cut. */
 static uint64_t hash_alike(const ls_model *model) {
     const ls_parameters *all = model->parameters;
     uint64_t hash = LS_HASH_SEED;

@@ -1,5 +1,5 @@
-/* A network trained by ranks in threads of this process that share it (common/nn/tensor_parallel.h), or by one that has all of
- * it, step by step without a mode: forward, loss, backward, update. */
+/* A network that is trained step by step without a mode (forward, loss, backward, update) by ranks in threads of this
+ * process that share it (common/nn/tensor_parallel.h), or by one rank that has the whole network. */
 #ifndef TESTS_NN_TEAM_H
 #define TESTS_NN_TEAM_H
 
@@ -10,7 +10,7 @@ enum { TEAM_MOST_RANKS = 4, TEAM_MOST_STEPS = 128 };
 
 struct team_plan {
     const char *model;
-    int ranks; /* 0: one device, and the network as it is */
+    int ranks; /* 0: one device with the whole network */
     bool sequence;
     size_t batch, steps; /* samples, in the order of the data */
     int micro_batches;   /* 0: 1 */
@@ -21,26 +21,26 @@ struct team_plan {
     const ls_dataset *data;
 };
 
-/* What came of it. */
+/* The results of a run. */
 struct team_run {
     ls_status status[TEAM_MOST_RANKS];
     char message[TEAM_MOST_RANKS][256];
     double losses[TEAM_MOST_RANKS][TEAM_MOST_STEPS];
-    float norms[TEAM_MOST_STEPS]; /* rank 0's, of all gradients, where they are clipped */
-    bool alike;                   /* what is not cut had the same bits on all ranks after each step */
-    float *values;                /* of rank 0: all whole tensors at last, one behind the other */
+    float norms[TEAM_MOST_STEPS]; /* rank 0's, of all gradients, if they are clipped */
+    bool alike;                   /* the parts that are not cut had the same bits on all ranks after each step */
+    float *values;                /* of rank 0: all whole tensors at the end, concatenated */
     size_t value_count;           /* floats */
     size_t activation_bytes;      /* rank 0's peaks */
     size_t parameter_bytes;
-    uint64_t sent_bytes, step_nbytes; /* rank 0's operations in the last step; and as ls_tensor_step_nbytes says */
+    uint64_t sent_bytes, step_nbytes; /* rank 0's operations in the last step; the result of ls_tensor_step_nbytes */
     uint64_t operations;              /* of the last step */
-    float *logits;                    /* rank 0's, of an evaluation of the first batch behind the last step */
+    float *logits;                    /* rank 0's, of an evaluation of the first batch after the last step */
     size_t logit_count;
 };
 
 /* Asserts that all ranks succeed. */
 struct team_run *team_train(const struct team_plan *plan);
-/* The same without that. */
+/* The same without this assertion. */
 struct team_run *team_try(const struct team_plan *plan);
 void team_free(struct team_run *run);
 

@@ -1,5 +1,5 @@
-/* Models of which only is known what they enqueue: in which order, with which numbers, and which gradients are ready
- * behind what. */
+/* Models of which only the enqueued operations are known: their order, their numbers, and the gradients that are ready
+ * after each. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static const uint64_t counts[] = {100, 200, 3};
 
 enum { BATCH = 4, BETWEEN = 7, OUTPUTS = 5, KEPT_BY_A = 10, KEPT_BY_B = 20 };
 
-/* Two layers, the second of which does nothing forward, each a block. */
+/* Two layers, each a block; the second enqueues nothing in forward. */
 static struct ls_described d;
 static const struct ls_described_node nodes[] = {{.network = &d,
                                                   .end_forward = 1,
@@ -71,7 +71,7 @@ static ls_status note_ready(void *context, size_t parameter) {
     return LS_OK;
 }
 
-/* What probes see of a forward and a backward: "launch NUMBER", "ready P", "called P". */
+/* The probe records of a forward and a backward: "launch NUMBER", "ready P", "called P". */
 static void note_records(void) {
     const struct ls_probe_thread *threads;
     size_t count;
@@ -97,12 +97,12 @@ static void expect_sizes(ls_device *device, const ls_model *model) {
     ls_model_parameters(model, &parameters, &without_buffers);
     assert_int_equal(without_buffers, 112 + 208 + 16);
     assert_int_equal(count, without_buffers + 16);
-    ls_device_memory(device, &memory); /* what is kept, and two gradients of what lies between the layers */
+    ls_device_memory(device, &memory); /* kept activations, and two gradients of the array between the layers */
     assert_int_equal(memory.current_bytes[LS_MEMORY_ACTIVATION],
                      BATCH * (KEPT_BY_A + KEPT_BY_B + 2 * BETWEEN * sizeof(float)));
 }
 
-/* Two models of one network, of which the first goes. */
+/* Two models of one network, the first of which is destroyed. */
 static ls_model *make_second(ls_device *device, const ls_network *network) {
     ls_model *first, *model;
     assert_int_equal(ls_model_create_of(&first, device, network, BATCH, LS_FP32), LS_OK);
@@ -139,7 +139,7 @@ TEST(a_step_enqueues_what_is_described) {
     }
 }
 
-/* As a pipeline's last stage would run it. */
+/* As on a pipeline's last stage. */
 TEST(a_block_of_it_is_run_by_itself) {
     static const char x;
     ls_device *device;
@@ -177,7 +177,7 @@ TEST_IN(scratch, a_device_that_computes_is_poisoned) {
     assert_int_equal(ls_model_create_of(&model, device, network, BATCH, LS_FP32), LS_OK);
     (void)ls_model_forward(model, x, BATCH, true);
     assert_int_equal(ls_device_status(device), LS_ERR_INVALID);
-    scratch_expect_error("a described network has nothing for it", NULL);
+    scratch_expect_error("a described network has nothing to compute", NULL);
     ls_model_destroy(model);
     ls_network_destroy(network);
     ls_device_close(device);

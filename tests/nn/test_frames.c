@@ -1,4 +1,4 @@
-/* Frames beside a model's own: two micro-batches in flight, with the bits of the model's; hooks at blocks. */
+/* Frames in addition to a model's own: two micro-batches in flight, with the bits of the model's; hooks at blocks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ static void bench_close(struct bench *b) {
     ls_model_destroy(b->model);
 }
 
-/* Gradients, and parameters with buffers: of two benches, bit for bit. */
+/* Compares gradients, and parameters with buffers, of two benches bit by bit. */
 static void expect_equal(const struct bench *a, const struct bench *b) {
     float *one, *other;
     size_t count, other_count;
@@ -70,7 +70,8 @@ static ls_frame *make_frame(const struct bench *b, struct ls_blocks blocks, void
 
 /* --- two micro-batches ----------------------------------------------------------------------------------------------- */
 
-/* Of 4 and 2 rows: both go forward before either goes back. Batch norm moves in the order of the forwards. */
+/* Of 4 and 2 rows: both forwards run before either backward. Batch norm's statistics change in the order of the
+ * forwards. */
 static void expect_two_in_flight(const char *description) {
     ls_device *devices[2] = {open_device(0), open_device(1)};
     struct bench a = bench_open(devices[0], description), b = bench_open(devices[1], description);
@@ -131,12 +132,12 @@ TEST(blocks_are_entered_and_left_in_order) {
     close_empty_device(device);
 }
 
-/* --- parameters that come and go ------------------------------------------------------------------------------------- */
+/* --- parameters that are loaded for each block -------------------------------------------------------------------- */
 
-/* Whoever keeps values elsewhere brings a block's when it is entered; nobody reads them after it is left. */
+/* A block's values are loaded when it is entered, and not read after it is left. */
 struct visit {
     ls_parameters *parameters;
-    float *values; /* where they are kept: a copy of the slab */
+    float *values; /* their source: a copy of the slab */
 };
 
 static void set_block(const struct visit *visit, int block, bool come) {

@@ -18,7 +18,7 @@ enum { BATCH = 3, CONTEXT = 16, VOCABULARY = 27, LOGITS = BATCH * CONTEXT * VOCA
 
 /* --- parameters ------------------------------------------------------------------------------------------------------ */
 
-/* What nanoGPT's state dict has for layer `i`, in its order. */
+/* The parameters in nanoGPT's state dict for layer `i`, in its order. */
 static const char *const of_layer[] = {
     "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
     "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
@@ -91,14 +91,15 @@ TEST_IN(scratch, attention_of_other_rows_is_refused) {
         ls_network *network = ls_network_begin(ls_features(rows[i].channels), LS_LOSS_CROSS_ENTROPY);
         const ls_layer layer = {.kind = &ls_attention, .name = "attn", .heads = rows[i].heads};
         assert_int_equal(ls_network_add(network, layer), LS_ERR_INVALID);
-        scratch_expect_error("attn: rows of", "are not q, k and v");
+        scratch_expect_error("attn: rows of", "do not fit q, k and v");
         ls_network_destroy(network);
     }
 }
 
 /* --- initial weights ------------------------------------------------------------------------------------------------- */
 
-/* PyTorch's, to the last bits of its vectorised logarithms: of each tensor the last elements at least. */
+/* PyTorch's values, except for the last bits of its vectorised logarithms: of each tensor at least the last
+ * elements. */
 static void expect_initial(const char *description, const char *file_path) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, description, 1, 3);
@@ -177,7 +178,7 @@ static void backward(struct passes *p, bool accumulate) {
     ls_model_backward(p->model, dy, accumulate);
 }
 
-/* Last to first, and the tied one once, behind the look-up, the last operation of all. */
+/* Last to first, and the tied one once, after the look-up, which is the last operation of all. */
 TEST(the_tied_gradient_is_ready_once_and_last) {
     struct passes p = open_passes(TINY, LS_FP32);
     ls_model_on_grad_ready(p.model, note_ready, NULL);
@@ -210,10 +211,10 @@ TEST(gradients_add_up_and_are_overwritten) {
     close_passes(&p);
 }
 
-/* A token changes no earlier position's logits, and no other sample's; it does change later ones. */
+/* A token changes no earlier position's logits, and no other sample's, but does change later ones. */
 TEST(no_position_sees_a_later_one) {
     static const char *const kinds[] = {TINY, TINY ",scores"};
-    enum { CHANGED = CONTEXT + 5 }; /* of the second sample */
+    enum { CHANGED = CONTEXT + 5 }; /* in the second sample */
     static float before[LOGITS];
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
         struct passes p = open_passes(kinds[k], LS_FP32);
@@ -228,7 +229,7 @@ TEST(no_position_sees_a_later_one) {
     }
 }
 
-/* --- what is not finite, or no token ---------------------------------------------------------------------------------- */
+/* --- values that are not finite, invalid tokens ------------------------------------------------------------------- */
 
 static void expect_place(struct passes *p, const char *expected) {
     char place[64];
@@ -293,8 +294,9 @@ static size_t activation_bytes(const char *description, ls_dtype precision, size
     return memory.current_bytes[LS_MEMORY_ACTIVATION];
 }
 
-/* Of one layer of C channels and a sample of T positions, everything: 20 C elements a position in outputs (the embedding's,
- * ln_1, 3 of c_attn, attention, c_proj, the sum; ln_2, 4 of c_fc and 4 in front of its GELU, c_proj, the sum; ln_f) ... */
+/* All activations of one layer of C channels and a sample of T positions: 20 C elements a position in outputs (the
+ * embedding's, ln_1, 3 of c_attn, attention, c_proj, the sum; ln_2, 4 of c_fc and 4 before its GELU, c_proj, the sum;
+ * ln_f) ... */
 enum { T = 16, C = 16, V = 8, OUTPUTS = 20 * C + V, STATISTICS = 3 * 2 };
 
 TEST(activations_are_what_the_layers_say) {
@@ -303,7 +305,7 @@ TEST(activations_are_what_the_layers_say) {
     for (size_t batch = 4; batch <= 8; batch += 4)
         for (size_t k = 0; k < 2; k++)
             for (size_t d = 0; d < 2; d++) {
-                size_t element = ls_dtype_nbytes(dtypes[d]), slots = 3 * 4 * C * element; /* of gradients */
+                size_t element = ls_dtype_nbytes(dtypes[d]), slots = 3 * 4 * C * element; /* for gradients */
                 size_t attention = k == 0 ? 2 * sizeof(float) : 2 * T * element;
                 size_t position = OUTPUTS * element + STATISTICS * sizeof(float) + attention + slots;
                 if (dtypes[d] != LS_FP32) position += V * sizeof(float); /* the logits in fp32 */

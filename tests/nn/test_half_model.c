@@ -1,5 +1,5 @@
-/* Models in half precision: where they round, against arithmetic that is exact otherwise; what they remember of the
- * weights; and what memory they take. */
+/* Models in half precision: where they round, compared with arithmetic that is otherwise exact; their copies of the
+ * weights; and their memory. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static void destroy(ls_model *model) {
 
 /* --- where it rounds ----------------------------------------------------------------------------------------------- */
 
-/* A quarter of a small whole number, times `unit`; sums of a few products are exact in fp32, in any order. */
+/* A quarter of a small integer, times `unit`. Sums of a few products of such numbers are exact in fp32, in any
+ * order. */
 static void fill(float *values, size_t count, int seed, float unit) {
     for (size_t i = 0; i < count; i++) values[i] = unit * (float)((int)(i * 7 + (size_t)seed * 5) % 31 - 15) / 4;
 }
@@ -47,7 +48,7 @@ static void linear(ls_dtype dtype, const float *x, const struct ls_tensor *w, co
     }
 }
 
-/* Forward, of samples as a loader rounds them; they stay for backward. */
+/* Runs forward on samples that are rounded as the loader does; the samples are kept for backward. */
 static const float *forward(ls_model *model, const float *x, size_t batch, bool training) {
     static uint16_t halves_of_x[BATCH * 784];
     ls_dtype precision = ls_model_precision(model);
@@ -76,7 +77,7 @@ static void expect_gradients(const struct ls_tensor *w, const struct ls_tensor *
     expect_equal(b->name, b->gradient, db, units);
 }
 
-/* The gradient of the hidden layer's output: rounded, and 0 where the ReLU was. */
+/* The gradient of the hidden layer's output: rounded, and 0 where the ReLU's output was 0. */
 static void back_to_hidden(ls_dtype dtype, const struct ls_tensor *w, const float *dy, const float *hidden, float *dh) {
     for (size_t r = 0; r < BATCH; r++) {
         for (size_t h = 0; h < HIDDEN; h++) {
@@ -92,7 +93,8 @@ static void expect_rounding_of(ls_dtype dtype) {
     const struct ls_tensor *w[2] = {ls_model_parameter(model, 0), ls_model_parameter(model, 2)};
     const struct ls_tensor *b[2] = {ls_model_parameter(model, 1), ls_model_parameter(model, 3)};
     for (int l = 0; l < 2; l++) {
-        fill(w[l]->data, w[l]->count, l, 1 + 0x1p-10f); /* not a half: the copies differ from the weights */
+        fill(w[l]->data, w[l]->count, l,
+             1 + 0x1p-10f); /* not representable in half precision: the copies differ from the weights */
         fill(b[l]->data, b[l]->count, 2 + l, 1 + 0x1p-10f);
     }
     ls_model_parameters_changed(model);
@@ -118,7 +120,7 @@ TEST(activations_are_rounded_and_gradients_of_weights_are_not) {
     for (size_t h = 0; h < 2; h++) expect_rounding_of(halves[h]);
 }
 
-/* --- convnet: near its fp32 self --------------------------------------------------------------------------------- */
+/* --- convnet: close to the fp32 results --------------------------------------------------------------------------- */
 
 static void run_convnet(ls_model *model, const float *x, float *y) {
     const float *out;
@@ -130,7 +132,8 @@ static void run_convnet(ls_model *model, const float *x, float *y) {
 }
 
 TEST(convnet_in_half_is_near_convnet) {
-    /* a few roundings of 2^-11 and 2^-8; on the way back a ReLU or a maximum tips over, and takes its gradient along */
+    /* a few roundings of 2^-11 and 2^-8; in backward a ReLU or a maximum may choose another element, whose gradient
+     * then differs */
     const double forward[] = {0.002, 0.016}, backward[] = {0.1, 0.2};
     ls_device *device = open_device(0);
     ls_model *full = make_model(device, "convnet", BATCH, 3);
@@ -168,9 +171,9 @@ TEST(weights_are_cast_when_they_have_changed) {
     const float x = 2;
     w->data[0] = 3;
     b->data[0] = 0;
-    assert_true(first_output(model, &x) == 6); /* initial values are stale too */
+    assert_true(first_output(model, &x) == 6); /* initial values make copies stale too */
     w->data[0] = 5;
-    assert_true(first_output(model, &x) == 6); /* cached: nobody has said so */
+    assert_true(first_output(model, &x) == 6); /* still the cached copies: ls_model_parameters_changed was not called */
     ls_model_parameters_changed(model);
     assert_true(first_output(model, &x) == 10);
     assert_int_equal(ls_model_precision(model), LS_BF16);
@@ -189,7 +192,7 @@ TEST(an_empty_batch_has_gradients_of_zero) {
     destroy(model);
 }
 
-/* 6 x 4096 x 8 is beyond fp16's 65504; the input and the weights are not. */
+/* 6 x 4096 x 8 exceeds fp16's 65504, though the input and the weights do not. */
 TEST(an_overflow_is_found_where_it_is) {
     ls_model *model = half_model(LS_FP16, "mlp:6,5,3", 1);
     const struct ls_tensor *w = ls_model_parameter(model, 0);
@@ -215,7 +218,7 @@ TEST(half_takes_half) {
     ls_device_memory(ls_model_device(model), &half);
     destroy(model);
     assert_int_equal(full.current_bytes[LS_MEMORY_ACTIVATION], 4 * ACTIVATIONS);
-    /* what goes: the output in fp32 */
+    /* the output is in fp32, too */
     assert_int_equal(half.current_bytes[LS_MEMORY_ACTIVATION], 2 * ACTIVATIONS + 4 * ROWS * 10);
     assert_int_equal(2 * half.current_bytes[LS_MEMORY_PARAMETER], 3 * full.current_bytes[LS_MEMORY_PARAMETER]);
     assert_int_equal(half.current_bytes[LS_MEMORY_GRADIENT], full.current_bytes[LS_MEMORY_GRADIENT]);

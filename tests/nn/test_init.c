@@ -46,7 +46,7 @@ TEST(two_linear_layers_draw_one_after_the_other) {
     close_empty_device(device);
 }
 
-/* No built-in model has such a layer, so it is made by itself: 3 channels to 2, kernel 3. */
+/* No built-in model has such a layer, so the test creates one: 3 channels to 2, kernel 3. */
 TEST(a_convolution_of_seed_42) {
     static const double first[] = {.14713551104068756, .15973509848117828, -.045085761696100235, .17678682506084442};
     static const double bias[] = {.055431656539440155, .07971543073654175};
@@ -61,7 +61,7 @@ TEST(a_convolution_of_seed_42) {
     expect_values(biases, bias, 2, "bias");
 }
 
-/* One behind the other: what a draw leaves in the generator, the next one begins with. */
+/* Consecutive draws: each begins with the generator's state after the previous one. */
 TEST(normal_values_are_pytorchs) {
     static const size_t counts[] = {5, 15, 16, 17, 31, 32, 40, 1000};
     ls_safetensors *file;
@@ -133,7 +133,7 @@ TEST(a_seed_decides_the_weights) {
     }
     assert_memory_equal(data[0], data[1], count * sizeof(float));
     assert_memory_not_equal(data[0], data[2], count * sizeof(float));
-    /* once more over weights that are there: nothing of them remains */
+    /* again, over existing weights, which must not affect the result */
     assert_int_equal(ls_model_init(models[2], 7), LS_OK);
     assert_memory_equal(data[0], data[2], count * sizeof(float));
     for (int i = 0; i < 3; i++) ls_model_destroy(models[i]);

@@ -1,4 +1,4 @@
-/* Models as descriptions, as lists of tensors, and as users of memory. */
+/* Models: their descriptions, lists of tensors, and memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,8 +64,8 @@ static ls_status count_ready(void *context, size_t parameter) {
     return LS_OK;
 }
 
-/* The weights are drawn in the order of the definition. All layers but the head compute what mlp's do, and the head's
- * gradients are zeros that nobody reports. */
+/* Weights are drawn in the order of the definition. All layers but the head compute what mlp's do, and the gradients of
+ * the head are zeros that are not reported. */
 TEST(branched_is_an_mlp_with_a_head_that_takes_no_part) {
     static const struct expected_tensor parameters[] = {{"fc1.weight", 2, {256, 784}}, {"fc1.bias", 1, {256}},
                                                         {"aux.weight", 2, {10, 256}},  {"aux.bias", 1, {10}},
@@ -81,7 +81,7 @@ TEST(branched_is_an_mlp_with_a_head_that_takes_no_part) {
         const struct ls_tensor *ours = ls_model_parameter(branched, p), *theirs = ls_model_parameter(mlp, in_mlp[p]);
         expect_tensor(ours, &parameters[p]);
         bool same = memcmp(ours->data, theirs->data, ours->count * sizeof(float)) == 0;
-        assert_true(same == (p < LAST)); /* mlp's second layer is drawn where the head is */
+        assert_true(same == (p < LAST)); /* mlp's second layer is drawn in place of the head */
         assert_true(ls_model_untaken(branched)[p] == (p == HEAD || p == HEAD + 1));
         memcpy(theirs->data, ours->data, ours->count * sizeof(float));
         for (size_t i = 0; i < ours->count; i++) ours->gradient[i] = 7;
@@ -181,7 +181,7 @@ TEST_IN(scratch, what_is_no_model_is_refused) {
     for (int i = 0; i < 200; i++) strcat(many, ",2");
     ls_model *model;
     assert_int_equal(ls_model_create(&model, device, many, 1, LS_FP32), LS_ERR_USAGE);
-    scratch_expect_error("at most", "layers");
+    scratch_expect_error("cannot have more than", "layers");
     close_empty_device(device);
 }
 
@@ -209,7 +209,7 @@ TEST_IN(scratch, a_batch_without_room_is_refused) {
     (void)ls_model_forward(model, x, 5, true);
     (void)ls_model_forward(model, x, 1, true);
     assert_null(ls_model_forward(model, x, 6, true));
-    scratch_expect_error("6 samples on device 3", "up to 5");
+    scratch_expect_error("6 samples on device 3", "at most 5");
     assert_int_equal(ls_device_synchronize(device), LS_ERR_INVALID);
     ls_device_free(device, x);
     ls_model_destroy(model);
@@ -256,7 +256,7 @@ TEST(state_is_one_range_with_the_parameters_first) {
     close_empty_device(device);
 }
 
-/* Whichever allocation fails, nothing stays behind. */
+/* Whichever allocation fails, no memory stays allocated. */
 TEST_IN(scratch, too_little_memory_leaves_nothing_behind) {
     ls_model *model;
     int failures = 0;

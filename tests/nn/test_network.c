@@ -1,4 +1,4 @@
-/* Networks that are more than a chain: values with several readers, parameters with several users, and what is refused. */
+/* Networks that are not chains: values with several readers, parameters with several users, and invalid networks. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,8 @@ static void expect_near(const cJSON *expected, const char *name, const float *fo
     }
 }
 
-/* Outputs and gradients are PyTorch's (tests/pytorch/check_network.py), and the shared weight is ready once, behind fc1. */
+/* Outputs and gradients are PyTorch's (tests/pytorch/check_network.py), and the shared weight is ready once, after
+ * fc1. */
 static size_t ready[8], ready_count;
 
 static ls_status note_ready(void *context, size_t parameter) {
@@ -69,7 +70,7 @@ TEST(a_residual_network_with_a_tied_layer_is_pytorchs) {
     cJSON_Delete(golden);
 }
 
-/* y = x + fc1(x) + fc1(x): only what the last layer hands back needs a slot, and there dy comes twice. */
+/* y = x + fc1(x) + fc1(x): only the gradient that the last layer returns needs a slot, where dy is added twice. */
 TEST(a_value_that_one_layer_reads_twice_gets_both_gradients) {
     const ls_layer fc1 = {.kind = &ls_linear, .name = "fc1", .units = WIDTH};
     const ls_layer sum = {.kind = &ls_addition, .name = "sum", .reads = {NULL, "fc1", "fc1"}};
@@ -98,7 +99,7 @@ TEST(a_value_that_one_layer_reads_twice_gets_both_gradients) {
     close_empty_device(device);
 }
 
-/* --- what is refused ------------------------------------------------------------------------------------------------- */
+/* --- invalid networks --------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_does_not_fit_is_refused) {
     static const struct {
@@ -108,10 +109,12 @@ TEST_IN(scratch, what_does_not_fit_is_refused) {
         {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"nobody"}}, "no layer of that name"},
         {{.kind = &ls_addition, .name = "a", .reads = {"fc1", "head"}}, "differ in shape"},
         {{.kind = &ls_addition, .name = "a"}, "nothing to add"},
-        {{.kind = &ls_linear, .name = "fc2", .units = 6}, "there is a layer fc2 already"},
-        {{.kind = &ls_linear, .name = "a", .units = 7, .shares = {"fc1.weight"}}, "no such parameter of its shape"},
-        {{.kind = &ls_linear, .name = "a", .units = 6, .shares = {"fc1.bias"}}, "no such parameter of its shape"},
-        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"fc1"}}, "the end of the one before"},
+        {{.kind = &ls_linear, .name = "fc2", .units = 6}, "layer name fc2 is already taken"},
+        {{.kind = &ls_linear, .name = "a", .units = 7, .shares = {"fc1.weight"}},
+         "no earlier parameter has that name and shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .shares = {"fc1.bias"}},
+         "no earlier parameter has that name and shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"fc1"}}, "the end of the block before"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_network *network = residual_network();

@@ -1,4 +1,4 @@
-/* Networks as text: what a text says, what is printed of it, what is refused, and what damage does. */
+/* Networks as text: the networks that texts describe, their printed form, errors, and damaged texts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
-/* Writes the text to net.net in the test's folder; the path, with the sizes behind it. */
+/* Writes the text to net.net in the test's folder. Returns the path, with the sizes after it. */
 static const char *describe(const char *text, const char *sizes) {
     static char description[600];
     scratch_write("net.net", text, strlen(text));
@@ -24,7 +24,7 @@ static ls_network *make(const char *description) {
     return network;
 }
 
-/* --- what is printed -------------------------------------------------------------------------------------------------- */
+/* --- the printed form --------------------------------------------------------------------------------------------- */
 
 static char *print(const char *description, ls_network_form form) {
     char *text = NULL;
@@ -36,7 +36,7 @@ static char *print(const char *description, ls_network_form form) {
     return text;
 }
 
-/* But for the first line, which names the description. */
+/* Except for the first line, which names the description. */
 static void expect_reads_itself(const char *description) {
     char *first = print(description, LS_NETWORK_AS_TEXT), *second;
     second = print(describe(first, ""), LS_NETWORK_AS_TEXT);
@@ -71,10 +71,10 @@ TEST_IN(scratch, shapes_and_parameters_are_printed) {
     assert_non_null(strstr(text, "        (\"0\", nn.Linear(5, 3)),\n        (\"1\", nn.ReLU()),\n"));
     free(text);
     assert_int_equal(ls_network_print(stdout, "gpt", LS_NETWORK_AS_TEXT), LS_ERR_USAGE);
-    scratch_expect_error("gpt is no text", NULL);
+    scratch_expect_error("gpt cannot be printed as a text", NULL);
 }
 
-/* --- what becomes of lines ---------------------------------------------------------------------------------------------- */
+/* --- the layers that lines create --------------------------------------------------------------------------------- */
 
 static void expect_blocks(const char *description, int blocks) {
     ls_network *network = make(description);
@@ -105,9 +105,9 @@ TEST_IN(scratch, a_relu_is_taken_along_where_nobody_else_reads) {
                       "d bias none\nrelu name e\n",
                       "4"));
     assert_true(layer_of(network, "a")->relu);
-    assert_false(layer_of(network, "b")->relu); /* add reads it, too */
+    assert_false(layer_of(network, "b")->relu); /* add reads the value, too */
     assert_ptr_equal(layer_of(network, "c")->kind, &ls_relu);
-    assert_true(layer_of(network, "4")->relu); /* the addition */
+    assert_true(layer_of(network, "4")->relu); /* fused with the addition */
     assert_false(layer_of(network, "d")->relu);
     assert_ptr_equal(layer_of(network, "e")->kind, &ls_relu);
     ls_network_destroy(network);
@@ -132,13 +132,13 @@ TEST_IN(scratch, a_line_reads_what_it_names) {
     assert_int_equal(layer_of(network, "3")->inputs[0], 2);
     assert_int_equal(layer_of(network, "3")->inputs[1], 1);
     ls_network_destroy(network);
-    network = make("convnet"); /* its flatten begins a block, and the layer behind it does not */
+    network = make("convnet"); /* its flatten begins a block, and the next layer does not */
     assert_true(layer_of(network, "flatten")->begins_block);
     assert_false(layer_of(network, "fc")->begins_block);
     ls_network_destroy(network);
 }
 
-/* The longest name, with the longest suffix behind it, is whole. */
+/* The longest name is kept whole, with the longest suffix. */
 TEST_IN(scratch, names_are_those_of_the_text) {
     ls_network *network = make(describe("linear 4\nbatchnorm name a23456789.b23456789.c23456789_\nlinear 2\n", "4"));
     static const char *const names[] = {
@@ -180,7 +180,7 @@ TEST_IN(scratch, a_network_takes_sizes_of_the_data) {
     scratch_expect_error("the path is too long", NULL);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------------------------- */
+/* --- invalid texts ------------------------------------------------------------------------------------------------ */
 
 struct refusal {
     const char *text, *sizes, *message;
@@ -200,21 +200,21 @@ TEST_IN(scratch, sizes_that_do_not_fit) {
         {"# an essay\n\ninput 3x4x4\nconv 8 kernel 7 padding 1 # too much\n", "",
          "net.net:4: conv 8: a kernel of 7x7 does not fit 3x4x4 with padding 1"},
         {"maxpool 5\n", "3x4x9", "net.net:1: maxpool 5: a window of 5x5 does not fit 3x4x9"},
-        {"linear 10\n", "3x4x4", "net.net:1: linear: it takes features, and gets 3x4x4: put flatten before it"},
-        {"avgpool global\nlinear 10\n", "3x4x4", "net.net:2: linear: it takes features, and gets 3x1x1"},
-        {"conv 2 kernel 1\n", "12", "net.net:1: conv: it takes an image, and gets 12 features"},
+        {"linear 10\n", "3x4x4", "net.net:1: linear needs features, but gets 3x4x4: put flatten before it"},
+        {"avgpool global\nlinear 10\n", "3x4x4", "net.net:2: linear needs features, but gets 3x1x1"},
+        {"conv 2 kernel 1\n", "12", "net.net:1: conv needs an image, but gets 12 features"},
         {"flatten\nadd input\n", "3x4x4", "net.net:2: add input: 3x4x4 does not fit 48"},
         {"conv 2 kernel 1\n", "3x4x4", "net.net:1: the last layer makes 2x4x4"},
         {"conv 60000 kernel 1\n", "1x60000x30000", "more than 2^31 values"},
         {"conv 60000 kernel 200\n", "1x200x200", "more than 2^31 values"},
         {"flatten\nlinear 16777216\n", "7x16384x16384", "more than 2^48 weights"},
-        {"conv 2 kernel 1\n", "", "takes its input's shape from the data, which have none"},
-        {"linear classes\n", "12", "net.net:1: the number of classes is the data's"},
-        {"input 5\nlinear 3\n", "3x4x4,10", "it takes no sizes"},
-        {"linear 3\n", "3x4", "sizes are those of the data"},
-        {"linear 3\n", "3x4x4,", "sizes are those of the data"},
-        {"linear 3\n", "3x4x4x5", "sizes are those of the data"},
-        {"linear 3\n", "99999999999", "sizes are those of the data"},
+        {"conv 2 kernel 1\n", "", "takes its input's shape from the data, which has none"},
+        {"linear classes\n", "12", "net.net:1: the number of classes is not known without data"},
+        {"input 5\nlinear 3\n", "3x4x4,10", "takes no sizes"},
+        {"linear 3\n", "3x4", "expected sizes of the data"},
+        {"linear 3\n", "3x4x4,", "expected sizes of the data"},
+        {"linear 3\n", "3x4x4x5", "expected sizes of the data"},
+        {"linear 3\n", "99999999999", "expected sizes of the data"},
     };
     for (size_t i = 0; i < COUNT_OF(refusals); i++) expect_refused(&refusals[i]);
 }
@@ -222,43 +222,43 @@ TEST_IN(scratch, sizes_that_do_not_fit) {
 TEST_IN(scratch, words_that_mean_nothing) {
     static const struct refusal refusals[] = {
         {"", "", "net.net has no layers"},
-        {"dense 10\n", "5", "net.net:1: dense is no layer; there are conv, batchnorm"},
-        {"linear\n", "5", "net.net:1: linear takes a number from 1 to 16777216"},
+        {"dense 10\n", "5", "net.net:1: unknown layer dense; expected conv, batchnorm"},
+        {"linear\n", "5", "net.net:1: linear needs a number from 1 to 16777216"},
         {"linear 0\n", "5", "not 0"},
         {"linear 5x\n", "5", "not 5x"},
         {"linear -1\n", "5", "not -1"},
         {"linear 99999999999\n", "5", "not 99999999999"},
         {"conv 5\n", "5x5x5", "net.net:1: conv needs `kernel K`"},
-        {"conv 5 kernel\n", "5x5x5", "kernel takes a number from 1 to 255"},
-        {"conv 5 kernel 3 stride 0\n", "5x5x5", "stride takes a number from 1 to 255, not 0"},
-        {"conv 5 kernel 3 bias no\n", "5x5x5", "bias takes `none`"},
-        {"maxpool 16\n", "5x32x32", "maxpool takes a number from 2 to 15, not 16"},
-        {"maxpool 2 stride 2\n", "5x5x5", "maxpool does not take `stride`; it takes name NAME and from NAME"},
-        {"linear 3 kernel 2\n", "5", "linear does not take `kernel`; it takes bias none, name NAME"},
-        {"avgpool 2\n", "5x5x5", "avgpool takes `global`"},
-        {"linear 5\nadd later\nlinear 5 name later\n", "5", "net.net:2: add later: no layer before it is called later"},
-        {"linear 5 from itself name itself\n", "5", "from itself: no layer before it"},
-        {"linear 5 name a\nlinear 5 name a\n", "5", "net.net:2: a second layer called a"},
-        {"linear 5 name 1\n", "5", "name takes letters"},
-        {"linear 5 name .a\n", "5", "name takes letters"},
-        {"linear 5 name a..b\n", "5", "name takes letters"},
-        {"linear 5 name a/b\n", "5", "name takes letters"},
-        {"linear 5 name input\n", "5", "name takes letters"},
-        {"linear 5 name a2345678901234567890123456789012\n", "5", "name takes letters"},
-        {"linear 5\ninput 5\n", "", "net.net:2: input stands in front of the layers"},
-        {"input 5x5\n", "", "net.net:1: input takes CHANNELSxHEIGHTxWIDTH"},
-        {"input 0x5x5\n", "", "net.net:1: input takes CHANNELSxHEIGHTxWIDTH"},
-        {"loss hinge\n", "5", "loss takes cross_entropy or squared_error"},
-        {"linear 5\n\177ELF\n", "5", "net.net:2: byte 0x7f: a network is plain text"},
+        {"conv 5 kernel\n", "5x5x5", "kernel needs a number from 1 to 255"},
+        {"conv 5 kernel 3 stride 0\n", "5x5x5", "stride needs a number from 1 to 255, not 0"},
+        {"conv 5 kernel 3 bias no\n", "5x5x5", "bias takes only `none`"},
+        {"maxpool 16\n", "5x32x32", "maxpool needs a number from 2 to 15, not 16"},
+        {"maxpool 2 stride 2\n", "5x5x5", "maxpool does not take `stride`; expected name NAME or from NAME"},
+        {"linear 3 kernel 2\n", "5", "linear does not take `kernel`; expected bias none, name NAME"},
+        {"avgpool 2\n", "5x5x5", "avgpool takes only `global`"},
+        {"linear 5\nadd later\nlinear 5 name later\n", "5", "net.net:2: add later: no earlier layer is called later"},
+        {"linear 5 from itself name itself\n", "5", "from itself: no earlier layer"},
+        {"linear 5 name a\nlinear 5 name a\n", "5", "net.net:2: two layers are called a"},
+        {"linear 5 name 1\n", "5", "name needs letters"},
+        {"linear 5 name .a\n", "5", "name needs letters"},
+        {"linear 5 name a..b\n", "5", "name needs letters"},
+        {"linear 5 name a/b\n", "5", "name needs letters"},
+        {"linear 5 name input\n", "5", "name needs letters"},
+        {"linear 5 name a2345678901234567890123456789012\n", "5", "name needs letters"},
+        {"linear 5\ninput 5\n", "", "net.net:2: input must precede the layers"},
+        {"input 5x5\n", "", "net.net:1: input needs CHANNELSxHEIGHTxWIDTH"},
+        {"input 0x5x5\n", "", "net.net:1: input needs CHANNELSxHEIGHTxWIDTH"},
+        {"loss hinge\n", "5", "loss must be cross_entropy or squared_error"},
+        {"linear 5\n\177ELF\n", "5", "net.net:2: byte 0x7f is not plain text"},
         {"a b c d e f g h i j k l m n o p q\n", "5", "more than 16 words"},
     };
     for (size_t i = 0; i < COUNT_OF(refusals); i++) expect_refused(&refusals[i]);
     char text[8000] = "";
     for (int i = 0; i < 1001; i++) memcpy(text + 5L * i, "relu\n", 6);
-    expect_refused(&(struct refusal){text, "5", "net.net:1001: more than 1000 layers"});
+    expect_refused(&(struct refusal){text, "5", "net.net:1001: a network cannot have more than 1000 layers"});
     memset(text, ' ', 201);
     strcpy(text + 201, "\n");
-    expect_refused(&(struct refusal){text, "5", "net.net:1: a line of 201 bytes; at most 200"});
+    expect_refused(&(struct refusal){text, "5", "net.net:1: a line has 201 bytes; expected at most 200"});
     ls_network *network;
     assert_int_equal(ls_network_create(&network, scratch_path("nothing.net")), LS_ERR_IO);
     scratch_expect_error("nothing.net", "No such file");
@@ -266,7 +266,7 @@ TEST_IN(scratch, words_that_mean_nothing) {
 
 /* --- damage -------------------------------------------------------------------------------------------------------------- */
 
-/* Some edits of a few bytes, which are replaced, left out or doubled. Returns the new length. */
+/* A few edits of some bytes each, which are replaced, removed or doubled. Returns the new length. */
 static size_t damage(char *text, size_t length, int edits, unsigned *random) {
     for (int edit = 0; edit < edits; edit++) {
         unsigned r = *random = *random * 1664525 + 1013904223;
@@ -280,7 +280,7 @@ static size_t damage(char *text, size_t length, int edits, unsigned *random) {
     return length;
 }
 
-/* What is still a network has sizes that can be multiplied. */
+/* If the text still describes a network, its sizes can be multiplied without overflow. */
 TEST_IN(scratch, damaged_texts_are_refused_or_read) {
     enum { ROUNDS = 3000, EDITS = 3 };
     size_t nbytes;

@@ -1,4 +1,4 @@
-/* Parameters whose slots are widened: values, passes and memory are those of the plain layout. */
+/* Parameters whose slots are widened: values, passes and memory equal those of the plain layout. */
 #include <string.h>
 
 #include "common/base/dtype.h"
@@ -29,7 +29,7 @@ static void expect_slots(const ls_model *model) {
     assert_int_equal(at - slab, floats);
 }
 
-/* A forward before it makes copies in half precision, which must not outlive it. */
+/* An earlier forward makes copies in half precision, which must not be used after this. */
 static void widen(ls_dtype precision) {
     ls_device *device = open_device(0);
     ls_model *model, *plain;

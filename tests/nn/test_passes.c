@@ -58,7 +58,7 @@ static double norm_of(const float *values, size_t count) {
     return sqrt(sum);
 }
 
-/* The loss's slope when the tensor moves along `direction` (of length 1). */
+/* The slope of the loss along `direction` (of length 1). */
 static double slope(const struct probe *p, const struct ls_tensor *tensor, const float *direction, double distance) {
     float *saved = malloc(tensor->count * sizeof *saved);
     assert_non_null(saved);
@@ -75,7 +75,7 @@ static double slope(const struct probe *p, const struct ls_tensor *tensor, const
     return (losses[1] - losses[0]) / (2 * distance);
 }
 
-/* Along the gradient itself, where its length must be the slope, and along a random direction. */
+/* Along the gradient, where the slope must be its length, and along a random direction. */
 static void expect_slopes(const struct probe *p, const struct ls_tensor *tensor, double floor) {
     float *direction = malloc(tensor->count * sizeof *direction);
     assert_non_null(direction);
@@ -135,7 +135,7 @@ static void expect_accumulation(const char *description) {
     float *gradients;
     size_t count;
     ls_model_gradients(p.model, &gradients, &count);
-    for (size_t i = 0; i < count; i++) gradients[i] = NAN; /* overwriting does not look at what was there */
+    for (size_t i = 0; i < count; i++) gradients[i] = NAN; /* overwriting must not read the old values */
     for (size_t t = 0; t < ls_model_parameter_count(p.model); t++) {
         const struct ls_tensor *tensor = ls_model_parameter(p.model, t);
         for (size_t i = 0; i < tensor->count; i++) tensor->gradient[i] = NAN;
@@ -174,7 +174,7 @@ TEST(accumulating_adds_and_overwriting_overwrites) {
 struct calls {
     size_t count, parameters[64];
     ls_model *model;
-    ls_status answer; /* of the third call */
+    ls_status answer; /* returned from the third call */
 };
 
 /* At the time of the call the gradient is complete (the streams run at once). */
@@ -197,7 +197,8 @@ static void expect_calls(const char *description) {
     backward(&p, false);
     size_t count = ls_model_parameter_count(p.model);
     assert_int_equal(calls.count, count);
-    /* weight, bias, weight, bias, ... in definition order: backwards that is last layer first, bias before weight */
+    /* weight, bias, weight, bias, ... in definition order; in backward the last layer is first, and bias before
+     * weight */
     for (size_t i = 0; i < count; i++) assert_int_equal(calls.parameters[i], count - 1 - i);
     ls_model_on_grad_ready(p.model, NULL, NULL);
     backward(&p, false);

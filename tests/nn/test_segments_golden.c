@@ -1,4 +1,4 @@
-/* Activation checkpointing beside PyTorch's numbers: a convolution, batch norm and ReLU, loss mean(y^2). */
+/* Activation checkpointing compared with PyTorch's numbers: a convolution, batch norm and ReLU, loss mean(y^2). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static const float *stored(const ls_safetensors *file, const char *name, size_t 
     return tensor->data;
 }
 
-/* The flattened output is a block of its own, so that batch norm is not in the last one, which is never recomputed. */
+/* The flattened output is a block of its own, because the last block, which is never recomputed, must not contain batch
+ * norm. */
 static ls_network *network(void) {
     static const ls_layer layers[] = {
         {.kind = &ls_conv2d, .name = "0", .units = CHANNELS, .kernel = 3, .stride = 1, .padding = 1},
@@ -38,7 +39,8 @@ static ls_network *network(void) {
     return made;
 }
 
-/* A step on PyTorch's input, from its weights, in segments of `every` blocks, with as many forwards before backward. */
+/* A step on PyTorch's input, from its weights, in segments of `every` blocks, with `forwards` forwards before
+ * backward. */
 struct step {
     float conv[WEIGHTS], norm[CHANNELS];      /* gradients of the weights */
     float mean[CHANNELS], variance[CHANNELS]; /* running */
@@ -81,7 +83,8 @@ static int64_t stored_count(const char *field) {
     return count;
 }
 
-/* Running statistics and their count, after one step of PyTorch's: "plain", "reentrant" or "nonreentrant". */
+/* Compares running statistics and their count with those after one step of PyTorch's: "plain", "reentrant" or
+ * "nonreentrant". */
 static void expect_statistics(const ls_safetensors *file, const char *how, const struct step *step) {
     char mean[64], variance[64], tracked[64];
     snprintf(mean, sizeof mean, "%s.running_mean_after", how);
@@ -104,8 +107,8 @@ TEST(steps_with_and_without_checkpointing_have_pytorchs_plain_numbers) {
     ls_safetensors_close(file);
 }
 
-/* PyTorch's second pass moves the statistics again, as two forwards of ours would: r'' = (1 - a) r' + a s, where r' is the
- * plain run's and s the batch's. */
+/* PyTorch's second pass updates the statistics again, as two forwards of ours would: r'' = (1 - a) r' + a s, with the
+ * plain run's r' and the batch's s. */
 TEST(pytorchs_checkpointing_moves_running_statistics_twice) {
     ls_safetensors *file = open_file();
     struct step once, twice;

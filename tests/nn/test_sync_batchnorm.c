@@ -1,5 +1,5 @@
-/* Models that normalise together, in threads of one process, and models that have no samples. That whole runs are right
- * is shown in tests/parallel/test_sync_bn.c. */
+/* Models that normalise together, in threads of one process, and models without samples. tests/parallel/test_sync_bn.c
+ * checks whole runs. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -49,8 +49,8 @@ static void *run_part(void *argument) {
     return NULL;
 }
 
-/* Rank r takes batches[r] samples, one after the other of those that `open_part` makes, and all of them run one forward
- * and one backward, each in its thread. */
+/* Rank r takes batches[r] samples, consecutive ones of those that `open_part` makes. All ranks run one forward and one
+ * backward, each in its thread. */
 static void run_together(struct part *parts, const size_t *batches, int ranks) {
     ls_comm *ends[MAX_RANKS];
     ls_comm_options options = {.world_size = ranks, .timeout_s = 20, .allreduce = "direct"};
@@ -81,8 +81,8 @@ static void expect_close(const char *name, const float *got, const float *want, 
     }
 }
 
-/* The ranks' gradients add up to those of the whole batch; their running statistics are those of the whole batch,
- * each. */
+/* The ranks' gradients add up to those of the whole batch; each rank's running statistics are those of the whole
+ * batch. */
 static void expect_whole_batch(const size_t *batches, int ranks) {
     struct part parts[MAX_RANKS], whole = open_part(7, 0);
     run_together(parts, batches, ranks);
@@ -123,7 +123,7 @@ TEST(pieces_of_a_batch_are_the_batch) {
 /* The first `batch` samples and then one more; `arguments` of each rank's thread. */
 struct pair {
     struct part *part;
-    bool in_flight; /* both go forward before either goes back */
+    bool in_flight; /* both forwards run before either backward */
 };
 
 static void pass_pair(struct part *part, bool in_flight) {
@@ -195,7 +195,7 @@ TEST(two_micro_batches_in_flight_are_as_one_after_the_other) {
     }
 }
 
-/* What all ranks' shares of a micro-batch may be: nothing is normalised and nothing kept. */
+/* A micro-batch may be empty on all ranks: nothing is normalised, and no statistics change. */
 TEST(nobody_has_samples) {
     struct part parts[MAX_RANKS];
     run_together(parts, (size_t[]){0, 0, 0}, 3);
@@ -214,17 +214,17 @@ TEST(nobody_has_samples) {
     }
 }
 
-/* --- apart again ------------------------------------------------------------------------------------------------- */
+/* --- leaving the group ------------------------------------------------------------------------------------------- */
 
 TEST(evaluation_meets_nobody) {
     struct part parts[MAX_RANKS];
     run_together(parts, (size_t[]){2, 2}, 2);
-    (void)ls_model_forward(parts[1].model, parts[1].x, 2, false); /* rank 0 is not there */
+    (void)ls_model_forward(parts[1].model, parts[1].x, 2, false); /* rank 0 does not take part */
     assert_int_equal(*ls_model_batches_tracked(parts[1].model, 0), 1);
     for (int r = 0; r < 2; r++) close_part(&parts[r]);
 }
 
-/* Without a group, and in a group of one, a model has the plain path's bits; and what a group needed is given back. */
+/* Without a group, and in a group of one, a model has the bits of the plain path; and the group's memory is freed. */
 TEST(a_group_of_one_is_no_group) {
     struct part plain = open_part(0, 3), one = open_part(1, 3);
     ls_memory_report before, after;
@@ -273,12 +273,12 @@ TEST_IN(scratch, without_memory_all_layers_stay_on_their_own) {
     ls_comm *ends[2];
     ls_comm_options options = {.world_size = 2, .timeout_s = 20};
     assert_int_equal(ls_comm_create_threads(ends, &options), LS_OK);
-    assert_int_equal(ls_model_sync_batchnorm(model, ends[0]), LS_ERR_NO_MEMORY); /* there was enough for bn1 */
+    assert_int_equal(ls_model_sync_batchnorm(model, ends[0]), LS_ERR_NO_MEMORY); /* the memory was enough for bn1 */
     scratch_expect_error("out of memory", "statistics of all ranks");
     ls_memory_report after;
     ls_device_memory(device, &after);
     assert_int_equal(after.current_total_bytes, memory.current_total_bytes);
-    (void)ls_model_forward(model, x, 3, true); /* waits for nobody */
+    (void)ls_model_forward(model, x, 3, true); /* waits for no other rank */
     for (int r = 0; r < 2; r++) ls_comm_destroy(ends[r]);
     ls_model_destroy(model);
     ls_device_free(device, x);
@@ -299,7 +299,7 @@ static ls_status note_call(void *context, size_t parameter) {
     return LS_OK;
 }
 
-/* The gradients of no samples are zero, or what was there if they accumulate; the hook is called as ever. */
+/* Without samples, gradients are zero, or unchanged if they accumulate; the hook is called as usual. */
 TEST(no_samples_give_gradients_of_zero) {
     struct part part = open_part(0, 0);
     float *gradients;

@@ -1,5 +1,5 @@
-/* Networks that ranks share: losses and weights are those of one device, what is not cut stays alike on all ranks, and what is
- * sent and kept is what was promised. */
+/* Networks that ranks share: losses and weights are those of one device, the parts that are not cut stay equal on all
+ * ranks, and payload and memory match their formulas. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +149,7 @@ static void expect_as_one(struct team_plan plan, int most) {
 TEST(losses_are_one_devices) {
     ls_dataset *images = digits(), *targets = random_targets(24, 12);
     struct team_plan plan = {.batch = 32, .steps = 100, .seed = 5, .data = images, .optimizer = rule(LS_SGD, 0.02)};
-    plan.model = "convnet"; /* in which rounding grows faster with the rate: 2e-4 after 100 steps of 0.02 */
+    plan.model = "convnet"; /* rounding errors in it grow faster with the rate: 2e-4 after 100 steps of 0.02 */
     plan.optimizer.learning_rate = 0.002;
     expect_as_one(plan, 4);
     plan.optimizer.learning_rate = 0.02;
@@ -167,7 +167,7 @@ TEST(losses_are_one_devices) {
     ls_dataset_close(targets);
 }
 
-/* Running statistics show what normalising hides: a bias that is added by each rank. */
+/* Running statistics show an error that normalising hides: a bias that each rank adds. */
 TEST(a_steps_statistics_are_one_devices) {
     ls_dataset *data = digits();
     struct team_plan plan = {.model = "convnet", .batch = 16, .steps = 1, .seed = 5, .data = data};
@@ -183,9 +183,16 @@ TEST(a_steps_statistics_are_one_devices) {
     ls_dataset_close(data);
 }
 
+/* As many layers as deep, and an eighth of the width. */
+#define FOUR_WIDE "128,128,128,128,"
+
 TEST(deep_is_cut_by_pairs) {
     ls_dataset *data = digits();
-    struct team_plan plan = {.model = "deep", .batch = 8, .steps = 3, .seed = 7, .data = data};
+    struct team_plan plan = {.model = "mlp:784," FOUR_WIDE FOUR_WIDE FOUR_WIDE FOUR_WIDE "10",
+                             .batch = 8,
+                             .steps = 3,
+                             .seed = 7,
+                             .data = data};
     plan.optimizer = rule(LS_ADAM, 1e-3);
     plan.ranks = 2;
     struct team_run *team = team_train(&plan);
@@ -193,9 +200,9 @@ TEST(deep_is_cut_by_pairs) {
     struct team_run *one = team_train(&plan);
     for (size_t k = 0; k < plan.steps; k++) assert_true(fabs(team->losses[1][k] - one->losses[0][k]) <= 1e-5);
     assert_true(team->alike);
-    /* 8 pairs: an all-reduce each forward, all but the first one back */
+    /* 8 pairs: an all-reduce for each in forward, and for all but the first in backward */
     assert_int_equal(team->operations, 8 + 7);
-    assert_int_equal(team->step_nbytes, (8 + 7) * 8 * 1024 * sizeof(float));
+    assert_int_equal(team->step_nbytes, (8 + 7) * 8 * 128 * sizeof(float));
     assert_true(team->parameter_bytes < one->parameter_bytes * 51 / 100);
     team_free(team);
     team_free(one);
@@ -212,7 +219,7 @@ static ls_dataset *random_text(int context, int vocabulary) {
     return data;
 }
 
-/* 21 tokens on 4 ranks: 6, 6, 6 and 3, and three of padding. In half precision losses are near those of fp32. */
+/* 21 tokens on 4 ranks: 6, 6, 6 and 3, with three of padding. In half precision losses are close to those of fp32. */
 TEST(a_vocabulary_is_padded) {
     ls_dataset *data = random_text(8, 21);
     struct team_plan plan = {.model = "gpt:2,4,32,8,21", .batch = 6, .steps = 100, .seed = 3, .data = data};
@@ -234,7 +241,7 @@ TEST(a_vocabulary_is_padded) {
     ls_dataset_close(data);
 }
 
-/* Whoever evaluates has all classes, and the bits of one device for the same weights: before the first step. */
+/* An evaluation has all classes, and the bits of one device for the same weights: before the first step. */
 TEST(an_evaluation_has_all_classes) {
     ls_dataset *data = random_text(8, 21);
     struct team_plan plan = {.model = "gpt:1,4,32,8,21", .batch = 3, .seed = 3, .data = data};
@@ -245,13 +252,14 @@ TEST(an_evaluation_has_all_classes) {
     assert_int_equal(team->logit_count, 3 * 8 * 21);
     assert_int_equal(one->logit_count, team->logit_count);
     for (size_t i = 0; i < one->logit_count; i++) assert_true(fabsf(one->logits[i] - team->logits[i]) <= 1e-6f);
-    assert_memory_equal(one->values, team->values, one->value_count * sizeof(float)); /* drawn, cut, brought together */
+    assert_memory_equal(one->values, team->values, one->value_count * sizeof(float)); /* drawn, cut, gathered */
     team_free(one);
     team_free(team);
     ls_dataset_close(data);
 }
 
-/* Two all-reduces a pair and direction, of B T C floats; the embedding's and the head's beside them, and sums over classes. */
+/* Two all-reduces a pair and direction, of B T C floats; in addition the embedding's and the head's, and sums over
+ * classes. */
 TEST(what_travels_is_the_formula) {
     enum { LAYERS = 3, CHANNELS = 32, CONTEXT = 8, BATCH = 5, ROWS = BATCH * CONTEXT };
     ls_dataset *data = random_text(CONTEXT, 21);
@@ -266,8 +274,8 @@ TEST(what_travels_is_the_formula) {
     assert_int_equal(whole->operations, 4 * LAYERS + 2 + 2);
     assert_int_equal(whole->step_nbytes, activations + classes);
     assert_int_equal(rows->step_nbytes, activations + classes + norms);
-    /* a rank sends 2 (W-1)/W of what is brought together, in all-reduces as in scatters and gathers; what is short goes to each
-     * rank as it is (common/comm/exchange.h), W-1 of it */
+    /* a rank sends 2 (W-1)/W of the gathered data, in all-reduces as in scatters and gathers; short data are sent whole
+     * to each rank (common/comm/exchange.h), W-1 times */
     assert_int_equal(whole->sent_bytes, activations * 2 * 3 / 4 + classes * 3);
     assert_int_equal(rows->sent_bytes, activations * 2 * 3 / 4 + (classes + norms) * 3);
     assert_true(rows->activation_bytes < whole->activation_bytes);
@@ -276,7 +284,8 @@ TEST(what_travels_is_the_formula) {
     ls_dataset_close(data);
 }
 
-/* Floats that a layer keeps for each position: 12 C / T + 6 C, or with rows of its own 14 C / T and what is gathered, 2 C. */
+/* Floats that a layer keeps for each position: 12 C / T + 6 C; if ranks have their own rows, 14 C / T + 2 C, the latter
+ * gathered. */
 TEST(activations_shrink) {
     ls_dataset *data = random_text(32, 21);
     struct team_plan few = {.model = "gpt:2,4,64,32,21", .batch = 8, .steps = 1, .seed = 3, .data = data};
@@ -290,7 +299,7 @@ TEST(activations_shrink) {
             struct team_run *a = team_train(&few), *b = team_train(&more);
             double layer = (double)(b->activation_bytes - a->activation_bytes) / (4.0 * 8 * 32 * 64 * sizeof(float));
             double formula = sequence ? 14.0 / ranks + 2 : 12.0 / ranks + 6;
-            /* beside it a float for each head, two for each norm's row, and the norms' gradients */
+            /* in addition a float for each head, two for each norm's row, and the norms' gradients */
             if (!(layer >= formula && layer <= formula + 0.2))
                 fail_msg("%d ranks, sequence %d: %g C floats a layer and position, not %g", ranks, sequence, layer,
                          formula);
@@ -300,7 +309,7 @@ TEST(activations_shrink) {
     ls_dataset_close(data);
 }
 
-/* --- what cannot be ------------------------------------------------------------------------------------------------------------ */
+/* --- impossible settings ------------------------------------------------------------------------------------------ */
 
 static void expect_refused(const char *model, int ranks, bool sequence, const char *why) {
     ls_network *network;
@@ -313,5 +322,5 @@ static void expect_refused(const char *model, int ranks, bool sequence, const ch
 TEST_IN(scratch, what_ranks_cannot_share_is_refused) {
     expect_refused("gpt:2,6,24,16,27", 4, false, "transformer.h.0.attn has 6 heads, which 4 ranks cannot share");
     expect_refused("mlp:784,250,10", 4, false, "layer fc1 has 250 outputs, which 4 ranks cannot share");
-    expect_refused("gpt:2,4,24,18,27", 4, true, "a context of 18 positions, which 4 ranks cannot share");
+    expect_refused("gpt:2,4,24,18,27", 4, true, "a context of 18 positions cannot be shared equally by 4 ranks");
 }

@@ -1,5 +1,4 @@
-/* Loss scaling as an optimizer does it: PyTorch's scales, steps that are left out, and what a scale does to an update,
- * which is nothing. */
+/* Loss scaling in an optimizer: PyTorch's scales, skipped steps, and that a scale does not change an update. */
 #include <math.h>
 #include <string.h>
 
@@ -65,9 +64,9 @@ TEST(scales_are_pytorchs) {
     cJSON_Delete(runs);
 }
 
-/* --- what it does to an update ------------------------------------------------------------------------------------ */
+/* --- updates do not depend on the scale --------------------------------------------------------------------------- */
 
-/* Three updates by gradients that are `scale` times larger; perhaps with a fourth, unusable one among them. */
+/* Three updates by gradients that are `scale` times larger, optionally with a fourth, unusable one among them. */
 static void three_updates(struct updates *u, float scale, bool with_infinity) {
     for (int turn = 0; turn < 3; turn++) {
         if (turn == 1 && with_infinity) {
@@ -81,7 +80,7 @@ static void three_updates(struct updates *u, float scale, bool with_infinity) {
     }
 }
 
-/* A power of two goes in and comes out again; a step that is left out leaves no trace in weights, moments or count. */
+/* A power of two cancels exactly; a skipped step changes no weights, moments or count. */
 TEST(scaled_updates_have_the_same_bits) {
     for (int clip = 0; clip < 2; clip++) {
         for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
@@ -108,7 +107,7 @@ TEST(scaled_updates_have_the_same_bits) {
     }
 }
 
-/* A run that goes on elsewhere has the scale, and the way to the next one. */
+/* A run that is resumed continues with the scale, and with its growth tracker. */
 TEST(its_state_can_be_kept) {
     ls_optimizer_options o = scaled(LS_SGD, 64);
     o.scaler.growth_interval = 3;
@@ -124,7 +123,7 @@ TEST(its_state_can_be_kept) {
     updates_step(&second, NULL);
     kept = scaler_of(&second);
     assert_true(kept.scale == 128 && kept.growth_tracker == 0 && kept.skipped == 7);
-    kept.growth_tracker = 1000; /* of a run that waited longer */
+    kept.growth_tracker = 1000; /* from a run with a longer growth interval */
     assert_int_equal(ls_grad_scaler_write(ls_optimizer_scaler(second.optimizer), &kept), LS_OK);
     updates_step(&second, NULL);
     kept = scaler_of(&second);
@@ -141,7 +140,7 @@ static void expect_refused(ls_grad_scaler_options options, const char *text) {
     assert_int_equal(ls_grad_scaler_create(&scaler, device, &options), LS_ERR_USAGE);
     assert_null(scaler);
     scratch_expect_error(text, NULL);
-    options.enabled = false; /* nobody minds what is not used */
+    options.enabled = false; /* options that are not used are not checked */
     assert_int_equal(ls_grad_scaler_create(&scaler, device, &options), LS_OK);
     assert_null(scaler);
     close_empty_device(device);

@@ -1,5 +1,6 @@
-/* An offloaded optimizer has the bits of one on the device, after each update, whatever is left out, weighed, moved or written
- * between two updates, and wherever a tile ends; the device holds no moments. In every mode: tests/parallel/test_offload_modes.c. */
+/* An offloaded optimizer has the bits of one on the device, after each update, whichever parameters are left out,
+ * scaled, moved or written between two updates, and wherever a tile ends; the device holds no moments. In every mode:
+ * tests/parallel/test_offload_modes.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "tests/base/test.h"
 #include "tests/optim/updates.h"
 
-/* Seven tiles of 65,536 floats, more than are on their way at a time; they end within weights, and one has parts of four
+/* Seven tiles of 65,536 floats, more than are in flight at a time; they end within weights, and one has parts of four
  * tensors. */
 #define SOME_TILES "mlp:600,500,270,10"
 #define SMALL "mlp:30,20,10"
@@ -30,7 +31,7 @@ static void close_pair(struct pair *pair) {
     updates_close(&pair->offloaded);
 }
 
-/* A gradient may be written again once the step's call has come back. */
+/* Once the step's call has returned, gradients may be overwritten. */
 static void step_both(struct pair *pair, int turn, float factor, const bool *skip) {
     updates_fill(&pair->kept, turn, factor);
     updates_step(&pair->kept, skip);
@@ -73,7 +74,7 @@ static ls_optimizer_options recipe(int number) {
 }
 enum { RECIPES = 5 };
 
-/* With a scaler turn 2 has infinite gradients; turns 3 and 4 leave parameters out; the rate changes. */
+/* With a scaler, turn 2 has infinite gradients; turns 3 and 4 leave parameters out; the rate changes. */
 static void expect_same_updates(const char *model, ls_optimizer_options options) {
     static const bool skip[PARAMETERS] = {false, true, true, false};
     struct pair pair = open_pair(model, options);
@@ -98,7 +99,7 @@ TEST(the_bits_are_those_of_the_device) {
     }
 }
 
-/* Of each parameter some elements, with values and gradient at places of their own. */
+/* Some elements of each parameter, with values and gradient at separate addresses. */
 TEST(ranges_have_their_own_places) {
     ls_optimizer_options options = recipe(3);
     struct pair pair = open_pair(SOME_TILES, options);
@@ -133,7 +134,7 @@ TEST(ranges_have_their_own_places) {
     close_pair(&pair);
 }
 
-/* A resumed run writes values, moments and states, of the other kind of optimizer, too. */
+/* A resumed run writes values, moments and states, also from the other kind of optimizer. */
 static void go_on(const struct updates *from, struct updates *to) {
     struct ls_update_state state;
     memcpy(to->parameters, from->parameters, from->count * sizeof(float));
@@ -149,7 +150,7 @@ static void go_on(const struct updates *from, struct updates *to) {
 TEST(each_goes_on_where_the_other_was) {
     for (int number = 1; number < RECIPES; number++) {
         struct pair from = open_pair(SMALL, recipe(number)), to = open_pair(SMALL, recipe(number));
-        step_both(&to, 70, 1, NULL); /* which is forgotten */
+        step_both(&to, 70, 1, NULL); /* overwritten afterwards */
         for (int turn = 0; turn < 3; turn++) step_both(&from, turn, 1, NULL);
         go_on(&from.kept, &to.offloaded);
         go_on(&from.offloaded, &to.kept);
@@ -193,8 +194,8 @@ TEST(the_device_holds_no_moments_and_the_host_does) {
     }
 }
 
-/* 4 bytes a parameter down and 4 up; none for a parameter that is left out, and of an update that is left out only what has
- * gone down before the host knew. */
+/* 4 bytes a parameter to the host and 4 back; none for a parameter that is left out. A skipped update counts only the
+ * gradients that were copied before the host knew. */
 TEST(bytes_are_counted) {
     ls_optimizer_options options = recipe(3);
     options.scaler.enabled = true;
@@ -206,7 +207,7 @@ TEST(bytes_are_counted) {
     assert_int_equal(report->moved_nbytes, report->step_nbytes);
     step_both(&pair, 1, INFINITY, NULL);
     assert_true(report->moved_nbytes > 3 * tile &&
-                report->moved_nbytes <= 4 * tile); /* gradients that were on their way */
+                report->moved_nbytes <= 4 * tile); /* gradients that were in flight */
     step_both(&pair, 2, 1, skip);
     assert_int_equal(report->moved_nbytes, report->step_nbytes - 8 * ls_model_parameter(pair.kept.model, 0)->count);
     expect_same(&pair, 2);

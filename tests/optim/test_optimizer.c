@@ -1,5 +1,5 @@
-/* Which optimizer options are taken, and what an optimizer needs. (Its arithmetic is the kernels' and is tested with
- * them.) */
+/* Valid and invalid optimizer options, and an optimizer's memory. (Its arithmetic is that of the kernels and is tested
+ * with them.) */
 #include <math.h>
 
 #include "common/seam/options.h"
@@ -35,13 +35,13 @@ TEST_IN(scratch, options_out_of_range_are_refused) {
     for (size_t i = 0; i < 3; i++) {
         ls_optimizer_options o = sgd;
         o.learning_rate = bad[i];
-        expect_refused(o, "learning rate", ">= 0");
+        expect_refused(o, "learning rate", "expected at least 0");
         o = adam;
         o.weight_decay = bad[i];
-        expect_refused(o, "weight decay", ">= 0");
+        expect_refused(o, "weight decay", "expected at least 0");
         o = sgd;
         o.momentum = bad[i];
-        expect_refused(o, "momentum", ">= 0");
+        expect_refused(o, "momentum", "expected at least 0");
         o = adam;
         o.beta1 = bad[i];
         expect_refused(o, "betas", "[0, 1)");
@@ -87,7 +87,7 @@ static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
     return memory.current_bytes[LS_MEMORY_OPTIMIZER];
 }
 
-/* None for plain SGD, one array of the parameters' size with momentum, two for Adam, beside a few values that steer the
+/* Plain SGD needs none, momentum one array of the parameters' size, Adam two, and each a few values that control the
  * update. */
 TEST(an_optimizer_needs_the_memory_of_its_moments) {
     size_t parameters = (64 * 32 + 32) * sizeof(float), plain = optimizer_bytes(LS_SGD, 0);
@@ -141,7 +141,7 @@ TEST(settings_become_optimizer_options) {
     settings.clip_norm = 3;
     settings.init_scale = 32;
     settings.growth_interval = 7;
-    settings.precision = LS_BF16; /* has the range of fp32, and no need of a scale */
+    settings.precision = LS_BF16; /* bf16 has the range of fp32, and needs no scale */
     assert_true(!ls_train_optimizer(&settings).scaler.enabled);
     settings.precision = LS_FP16;
     settings.metrics = "FILE";
@@ -156,27 +156,27 @@ static void expect_bad_settings(const ls_train_options *settings, const char *te
     scratch_expect_error(text, another);
 }
 
-/* What a row of the table cannot say of itself, a line for each. */
+/* Rules that a single row of the table cannot express, a line for each. */
 TEST_IN(scratch, settings_that_cannot_be_are_refused) {
     const ls_train_options good = ls_train_defaults();
     ls_train_options o = good;
     o.accumulate = 0;
-    expect_bad_settings(&o, "--accumulate 0", NULL);
+    expect_bad_settings(&o, "--accumulate is 0", NULL);
     o = good;
     o.per_device_batch =
-        INT32_MAX / 4; /* times 4 devices, times 4096: beyond what a step can have, not beyond 64 bits */
+        INT32_MAX / 4; /* with 4 devices and 4096 micro-batches: beyond a step's limit, but within 64 bits */
     o.accumulate = 4096;
-    expect_bad_settings(&o, "too large", "8796093005824");
+    expect_bad_settings(&o, "exceeds the limit", "8796093005824");
     o = good;
     o.save_every = 10;
-    expect_bad_settings(&o, "--save-every", "--save,");
+    expect_bad_settings(&o, "--save-every", "--save FILE");
     o = good;
     o.init = o.resume = "FILE";
     expect_bad_settings(&o, "--init", "--resume");
     o.init = NULL;
     o.resume_if_present = "FILE";
     expect_bad_settings(&o, "--resume and --resume-if-present", NULL);
-    o.init = "OTHER"; /* what a first start begins with */
+    o.init = "OTHER"; /* the weights of the first start */
     o.resume = NULL;
     assert_int_equal(ls_train_options_check(&o, 4), LS_OK);
     o = good;
@@ -190,7 +190,7 @@ TEST_IN(scratch, settings_that_cannot_be_are_refused) {
     o.init_scale = INFINITY;
     expect_bad_settings(&o, "--init-scale", NULL);
     o.precision = LS_FP32;
-    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* nobody minds what is not used */
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* options that are not used are not checked */
     o = good;
     o.learning_rate = 1e308;
     o.lr_scale = LS_RATE_LINEAR;
@@ -204,7 +204,7 @@ TEST_IN(scratch, settings_that_cannot_be_are_refused) {
     expect_bad_settings(&o, "--warmup-steps 6", "5 steps");
     o = good;
     o.lr_schedule = LS_SCHEDULE_COSINE;
-    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* the data says how long an epoch is */
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* the data determines the length of an epoch */
     o.data = "stream:data/digits";
     expect_bad_settings(&o, "cosine", "give --steps");
     o.steps = 5;
@@ -214,7 +214,7 @@ TEST_IN(scratch, settings_that_cannot_be_are_refused) {
 static void expect_batch(ls_train_options settings, int devices, int64_t batch_size) {
     assert_int_equal(ls_train_options_check(&settings, devices), LS_OK);
     assert_int_equal(settings.batch_size, batch_size);
-    assert_int_equal(settings.asked_batch_size, batch_size); /* which is the value of the option's row */
+    assert_int_equal(settings.asked_batch_size, batch_size); /* the value of the option's row */
 }
 
 TEST_IN(scratch, the_batch_follows_from_the_devices) {
@@ -227,16 +227,16 @@ TEST_IN(scratch, the_batch_follows_from_the_devices) {
     expect_batch(settings, 4, 48);
     settings.accumulate = 5;
     expect_batch(settings, 4, 240);
-    settings.asked_batch_size = 240; /* says the same */
+    settings.asked_batch_size = 240; /* agrees with --per-device-batch */
     expect_batch(settings, 4, 240);
     assert_int_equal(ls_train_options_check(&settings, 3), LS_ERR_USAGE);
-    scratch_expect_error("--batch-size 240 and --per-device-batch 12 exclude each other", "a batch of 180");
+    scratch_expect_error("--batch-size 240 and --per-device-batch 12 contradict each other", "a batch of 180");
     settings = ls_train_defaults();
     settings.asked_batch_size = 3;
     expect_bad_settings(&settings, "4 devices", "3 samples");
     expect_batch(settings, 3, 3);
     settings.asked_batch_size = (int64_t)1 << 40;
-    expect_bad_settings(&settings, "too large", NULL);
+    expect_bad_settings(&settings, "exceeds the limit", NULL);
 }
 
 TEST_IN(scratch, data_must_fit_the_model) {
@@ -266,7 +266,7 @@ TEST_IN(scratch, data_must_fit_the_model) {
     close_empty_device(device);
 }
 
-/* Two updates; between them, perhaps, the gradients move, and where they were there is nothing of use. */
+/* Two updates. If `move`, the gradients move between them, and their old place is overwritten. */
 static uint64_t hash_after_two_updates(ls_optimizer_kind kind, bool move) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:64,32,10", 1, 0);

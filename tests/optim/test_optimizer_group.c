@@ -1,4 +1,4 @@
-/* Optimizers of parts, each on its rank: the gradients' norm and whether one is infinite are those of all parts. */
+/* Optimizers of parts, each on its rank: the gradients' norm, and whether one is infinite, cover all parts. */
 #include <math.h>
 
 #include "tests/base/test.h"
@@ -16,7 +16,7 @@ static ls_optimizer_options clipping(void) {
     return options;
 }
 
-/* Small whole numbers, whose squares have the same sum in every order; in turn 2 one rank's part has an infinity. */
+/* Small integers, whose squares have the same sum in every order; in turn 2 one rank's part has an infinity. */
 static void fill(const struct updates *u, int turn) {
     for (size_t p = 0; p < PARAMETERS; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(u->model, p);

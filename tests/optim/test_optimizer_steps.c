@@ -1,4 +1,4 @@
-/* What an optimizer does around its rule: clipping, rates, records, states that are kept, parameters that are left
+/* The work of an optimizer around its update rule: clipping, rates, records, kept states, parameters that are left
  * out. */
 #include <math.h>
 #include <string.h>
@@ -15,15 +15,15 @@ static void expect_close(float got, double want, double rtol) {
 
 /* --- clipping ----------------------------------------------------------------------------------------------------- */
 
-/* PyTorch's three gradients, one after the other in a model whose weights begin at 0, so that SGD with a rate of 1
- * turns them into the clipped gradients, negative. Which tensor they lie in is nothing to the norm. */
+/* PyTorch's three gradients, concatenated in a model whose weights begin at 0, so that SGD with a rate of 1 turns them
+ * into the clipped gradients, negated. The norm does not depend on the tensor in which they are. */
 TEST(clipping_is_pytorchs) {
     ls_safetensors *file;
     ls_optimizer_options o = ls_optimizer_defaults(LS_SGD);
     o.learning_rate = 1;
     o.clip_norm = 1;
     o.record_count = 1;
-    struct updates u = updates_open("mlp:16,14", &o); /* 224 weights without a gap */
+    struct updates u = updates_open("mlp:16,14", &o); /* 224 consecutive weights */
     assert_int_equal(ls_safetensors_open(&file, "tests/golden/clip_grad_norm_max1.safetensors"), LS_OK);
     memset(u.parameters, 0, u.count * sizeof *u.parameters);
     size_t at = 0;
@@ -48,7 +48,7 @@ TEST(clipping_is_pytorchs) {
     ls_optimizer_record(u.optimizer, 0);
     assert_int_equal(ls_optimizer_read_records(u.optimizer, &record), LS_OK);
     expect_close(record.norm, (double)*(const float *)ls_safetensors_find(file, "total_norm")->data, 1e-6);
-    assert_true(record.norm > 1.5F); /* there was something to clip */
+    assert_true(record.norm > 1.5F); /* so that clipping changes the gradients */
     ls_safetensors_close(file);
     updates_close(&u);
 }
@@ -75,7 +75,7 @@ TEST(small_gradients_are_not_clipped) {
 TEST(a_rate_counts_from_the_next_update_on) {
     static const double rates[] = {0.25, 0.5, 0.5, 0};
     ls_optimizer_options o = ls_optimizer_defaults(LS_SGD);
-    o.learning_rate = 7; /* never used: the first rate comes before the first update */
+    o.learning_rate = 7; /* never used: the first rate is set before the first update */
     o.record_count = 3;
     o.measure_norm = true;
     struct updates u = updates_open("mlp:1,1", &o);
@@ -101,7 +101,7 @@ TEST(a_rate_counts_from_the_next_update_on) {
     updates_close(&u);
     o.record_count = 0;
     u = updates_open("mlp:1,1", &o);
-    ls_optimizer_record(u.optimizer, 0); /* no room: nothing to do */
+    ls_optimizer_record(u.optimizer, 0); /* capacity 0: does nothing */
     assert_int_equal(ls_optimizer_record_count(u.optimizer), 0);
     assert_int_equal(ls_optimizer_read_records(u.optimizer, records), LS_OK);
     updates_close(&u);
@@ -119,7 +119,7 @@ static void copy_all(struct updates *to, const struct updates *from) {
     }
 }
 
-/* Some updates here, in the second of which fc1.weight is left out if `skipping`; then the rest there. */
+/* Some updates in `here`, the second without fc1.weight if `skipping`; then the rest in `there`. */
 static void expect_to_go_on(ls_optimizer_kind kind, bool skipping) {
     static const bool skip[4] = {true};
     struct ls_update_state states[4];
@@ -143,7 +143,7 @@ static void expect_to_go_on(ls_optimizer_kind kind, bool skipping) {
         struct updates *all[] = {&here, &there, &forgetful};
         for (int i = 0; i < 3; i++) {
             updates_fill(all[i], turn, 1);
-            /* a rate that `there` has been created with, and that is news to it all the same */
+            /* the rate that `there` was created with, which it must still set */
             if (turn == 4) ls_optimizer_set_rate(all[i]->optimizer, o.learning_rate);
             updates_step(all[i], NULL);
         }
@@ -162,7 +162,7 @@ TEST(another_optimizer_goes_on_from_the_states) {
     }
 }
 
-/* One state, written to an optimizer whose parameters have states of their own, becomes that of each. */
+/* One state, written to an optimizer whose parameters have separate states, is copied to each. */
 TEST(one_state_is_that_of_all) {
     static const bool skip[4] = {false, true};
     const struct ls_update_state one = {.learning_rate = 0.5, .step = 9, .gradient_factor = 1, .scale = 1};
@@ -177,10 +177,10 @@ TEST(one_state_is_that_of_all) {
     updates_close(&u);
 }
 
-/* --- parameters that are left out, with all the rest -------------------------------------------------------------- */
+/* --- parameters that are left out, combined with other options ---------------------------------------------------- */
 
-/* Clipping and loss scaling decide over all parameters, also where each has a state of its own: those that are updated
- * get the bits that they get together; an infinity leaves all of them as they are. */
+/* Clipping and loss scaling cover all parameters, also if each has its own state: updated parameters get the bits of an
+ * update of all; an infinity leaves all of them unchanged. */
 TEST(left_out_parameters_share_factor_and_infinities) {
     static const bool skip[4] = {false, false, true, false};
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
@@ -215,7 +215,7 @@ TEST(left_out_parameters_share_factor_and_infinities) {
     }
 }
 
-/* Of each parameter, the elements before or behind its middle; of every third parameter one part has all. */
+/* The elements of each parameter before or after its middle; one part has all of every third parameter. */
 static size_t make_part(ls_optimizer_range *ranges, const ls_model *model, int part) {
     size_t count = ls_model_parameter_count(model);
     for (size_t p = 0; p < count; p++) {
@@ -227,7 +227,8 @@ static size_t make_part(ls_optimizer_range *ranges, const ls_model *model, int p
     return count;
 }
 
-/* Two optimizers of parts, and one of nothing, do what one of all parameters does; their moments are its moments. */
+/* Two optimizers of parts, and one without parameters, together match one optimizer of all parameters; their moments
+ * are its moments. */
 static void expect_parts_to_agree(ls_optimizer_kind kind) {
     ls_optimizer_options options = ls_optimizer_defaults(kind);
     if (kind == LS_SGD) options.momentum = 0.9;

@@ -1,5 +1,5 @@
-/* The learning rate's course, against PyTorch's schedulers as their documentation defines them: step by step, from the
- * rate before. */
+/* The learning rate over time, against PyTorch's schedulers as their documentation defines them: step by step, from the
+ * previous rate. */
 #include <math.h>
 
 #include "common/optim/schedule.h"
@@ -22,7 +22,7 @@ TEST(warm_up_ends_exactly_at_the_rate) {
     s.warmup_steps = 4;
     static const double expected[] = {0.125, 0.25, 0.375, 0.5, 0.5, 0.5};
     for (int step = 0; step < 6; step++) assert_true(ls_schedule_rate(&s, step, 0) == expected[step]);
-    s.warmup_steps = 3; /* thirds, which no double is */
+    s.warmup_steps = 3; /* thirds, which no double represents exactly */
     s.rate = 0.1;
     assert_true(ls_schedule_rate(&s, 2, 0) == 0.1 && ls_schedule_rate(&s, 3, 0) == 0.1);
     s.warmup_steps = 1;
@@ -52,7 +52,7 @@ TEST(the_cosine_falls_as_pytorchs) {
     expect_rate(&s, 25, 0, 0);
 }
 
-/* StepLR: times the factor at each multiple of decay_epochs, whatever the step. */
+/* StepLR: multiplied by the factor at each multiple of decay_epochs, whatever the step. */
 TEST(steps_go_by_epochs) {
     ls_schedule s = plain;
     s.kind = LS_SCHEDULE_STEP;
@@ -64,7 +64,7 @@ TEST(steps_go_by_epochs) {
         expect_rate(&s, epoch * 7, epoch, rate);
         expect_rate(&s, epoch * 7 + 6, epoch, rate);
     }
-    s.warmup_steps = 30; /* the decay waits for its end */
+    s.warmup_steps = 30; /* the decay begins after it */
     expect_rate(&s, 28, 4, 0.5 * 29 / 30);
     expect_rate(&s, 29, 4, 0.5);
     expect_rate(&s, 30, 4, 0.25);
@@ -81,7 +81,7 @@ TEST(devices_scale_the_rate) {
     assert_true(ls_scaled_rate(0.001, LS_RATE_SQRT, 1) == 0.001);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- invalid schedules -------------------------------------------------------------------------------------------- */
 
 static void expect_refused(ls_schedule s, const char *option, const char *another) {
     assert_int_equal(ls_schedule_check(&s), LS_ERR_USAGE);
@@ -100,32 +100,32 @@ TEST_IN(scratch, bad_numbers_are_refused) {
         expect_refused(s, "--lr-min", NULL);
         s = plain;
         s.decay_factor = bad[i];
-        expect_refused(s, "--lr-decay ", NULL);
+        expect_refused(s, "--lr-decay is ", NULL);
     }
     ls_schedule s = plain;
     s.decay_epochs = 0;
-    expect_refused(s, "--lr-decay-epochs 0", NULL);
+    expect_refused(s, "--lr-decay-epochs is 0", NULL);
     s = plain;
     s.warmup_steps = -1;
-    expect_refused(s, "--warmup-steps -1", NULL);
+    expect_refused(s, "--warmup-steps is -1", NULL);
     s = plain;
-    s.min_rate = 2 * s.rate; /* which only a cosine would come to */
+    s.min_rate = 2 * s.rate; /* only a cosine uses the minimum */
     assert_int_equal(ls_schedule_check(&s), LS_OK);
     s.kind = LS_SCHEDULE_COSINE;
     s.total_steps = 100;
-    expect_refused(s, "--lr-min 1 ", "is above the learning rate, 0.5");
+    expect_refused(s, "--lr-min 1 ", "exceeds the learning rate, 0.5");
 }
 
 TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
     ls_schedule s = plain;
     s.warmup_steps = 100;
-    assert_int_equal(ls_schedule_check(&s), LS_OK); /* nobody knows how long the run is */
+    assert_int_equal(ls_schedule_check(&s), LS_OK); /* the length of the run is unknown */
     s.total_steps = 100;
     assert_int_equal(ls_schedule_check(&s), LS_OK); /* the last step has the full rate */
     s.total_steps = 99;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.kind = LS_SCHEDULE_COSINE;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.total_steps = 100;
     expect_refused(s, "--warmup-steps 100", "cosine none of the run's 100 steps");
     s.total_steps = 101;

@@ -6,7 +6,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
-/* Behind the tokens stands a test set, a tenth of the whole. */
+/* The tokens are followed by a test set, a tenth of the whole. */
 const char *gpt_tiny_text(void) {
     char text[2048];
     cJSON *json = golden_json("gpt_tiny.json");

@@ -6,11 +6,11 @@
 
 enum { GPT_TINY_STEPS = 40 };
 
-/* Writes the runs' tokens as a text, a byte each, to a file in the scratch folder, whose path it returns: the training set are just
- * these. Asserts. */
+/* Writes the runs' tokens as a text, a byte each, to a file in the scratch folder, and returns its path: the training
+ * set is exactly these tokens. Asserts. */
 const char *gpt_tiny_text(void);
 
-/* Run "adamw" on that text, on one device: the caller says how many of its steps. */
+/* Run "adamw" on that text, on one device. The caller sets the number of steps. */
 struct plan gpt_tiny_plan(const char *text);
 
 /* The losses of a run ("adamw", "sgd", ...). Asserts. */

@@ -4,7 +4,7 @@
 
 enum { WANTED = LS_MESH_AXES + 3 };
 
-/* A group of a plan beside that of all ranks. */
+/* A group of a plan in addition to that of all ranks. */
 struct wanted {
     ls_comm **group;
     ls_comm_options options;
@@ -60,7 +60,7 @@ ls_status group_open(ls_comm **out, const struct rank *rank, const char *allredu
     return ls_comm_create_shm(out, &options);
 }
 
-/* Those of the axes are there already. */
+/* The groups of the axes exist already. */
 static ls_status open_others(struct plan_groups *g, const struct plan *plan, const ls_comm_options *job) {
     struct wanted list[WANTED];
     int count = list_groups(g, plan, job, list);

@@ -11,19 +11,19 @@ struct plan;
 struct plan_groups {
     ls_comm *job; /* all ranks */
     bool is_borrowed;
-    ls_mesh mesh;    /* has the job, where ranks have parts of a network */
-    ls_comm *second; /* of the ranks that average gradients: batch norm, shards */
+    ls_mesh mesh;    /* contains the job, if ranks have parts of a network */
+    ls_comm *second; /* of the ranks that average gradients: for batch norm, shards */
     ls_comm *stages; /* of the pipeline axis */
-    ls_comm *all;    /* of all ranks: shards of a pipeline's optimizer */
+    ls_comm *all;    /* of all ranks: for shards of a pipeline's optimizer */
 };
 
-/* A group of all ranks alone. */
+/* Creates a group of all ranks, and no other group. */
 ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
 
-/* plan->groups, as the plan needs them; closed also if this fails. `job` (may be NULL): a group of all ranks, which stays the
- * caller's; a grid makes its own. */
+/* Creates plan->groups, as the plan requires. Close them even if this fails. `job` (may be NULL) is a group of all
+ * ranks, borrowed; a grid creates its own. */
 ls_status plan_groups_open(struct plan *plan, const struct rank *rank, ls_comm *job);
-/* Gives them the rank's GPU. */
+/* Attaches the groups to the rank's GPU. */
 ls_status plan_groups_attach(struct plan_groups *groups, const struct plan *plan, ls_device *device);
 void plan_groups_close(struct plan_groups *groups);
 

@@ -5,7 +5,7 @@
 
 #include "tests/base/test.h"
 
-/* What tells the plan from others in a message. */
+/* Text that identifies the plan in a message. */
 static const char *text_of(const struct plan *plan) {
     static char text[256];
     snprintf(text, sizeof text, "%s by %s on %d devices, rule %d, %s, %zu micro-batches, %d blocks prefetched",

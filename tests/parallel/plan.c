@@ -160,9 +160,10 @@ static void run_assignment(struct rank *rank) {
     o->status = status;
 }
 
-/* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
- * small run: once here, and the ranks are born with it. Products so small that they start no threads, which a fork
- * would lose; a single row, a few rows times a transposed matrix, and other matrices have code of their own. */
+/* oneDNN generates its machine code at a process's first matrix multiplies (some 30 ms), which takes longer than all
+ * multiplies of a small run: this process does it once, and forked ranks inherit the code. The multiplies are so small
+ * that they start no threads, which a fork would lose; a single row, a few rows times a transposed matrix, and other
+ * matrices need different code. */
 static void prepare_products(void) {
     enum { SIDE = 16 };
     static const size_t sides[] = {1, 2, SIDE};

@@ -56,7 +56,7 @@ int script_active(const struct script *script, int step) {
     return active;
 }
 
-/* --- a rank at play ---------------------------------------------------------------------------------------------- */
+/* --- players ----------------------------------------------------------------------------------------------------- */
 
 void player_open(struct rank *rank, struct player *player, const struct script *script, ls_comm *comm) {
     *player = (struct player){.script = script, .comm = comm, .own_group = comm == NULL};

@@ -1,6 +1,6 @@
-/* DDP ranks that run out of samples at different steps: a script says how many samples each rank has in each step, and
- * a player is a rank that acts on it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1,
- * ... of a random data set, in the order of the ranks, so that whoever reads all of a step at once has the batch of all
+/* DDP ranks that run out of samples at different steps. A script is the number of samples of each rank in each step; a
+ * player is a rank that follows it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1, ...
+ * of a random data set, in the order of the ranks, so that reading all samples of a step gives the batch of all
  * ranks. */
 #ifndef TESTS_PARALLEL_SCRIPT_H
 #define TESTS_PARALLEL_SCRIPT_H
@@ -9,42 +9,42 @@
 
 enum { SCRIPT_STEPS = 6, SCRIPT_RANKS = 4, NONE = -1 };
 
-/* Samples of each rank in each step, 4 at most; NONE: it has run out. */
+/* Samples of each rank in each step, at most 4; NONE: it has run out. */
 struct script {
     const char *model;
     int ranks;
     int counts[SCRIPT_STEPS][SCRIPT_RANKS];
-    int steps; /* that any rank takes */
+    int steps; /* steps of the last rank */
     ddp_join_options join;
     int optimizer;
     const char *streams; /* NULL: inline */
     int accumulate;      /* micro-batches of the ranks' steps; 0: 1 */
 };
 
-/* The script's session: a rank's (MODE_DDP), or a single device's that can take all samples of a step. */
+/* The script's session: for a rank (MODE_DDP), or for a single device that takes all samples of a step. */
 struct plan script_plan(const struct script *script, enum mode mode);
 
-/* How many samples the ranks before this one have in a step, or all of them together. */
+/* The number of samples in a step of the ranks before this one, and of all ranks. */
 int script_samples_before(const struct script *script, int step, int rank);
 int script_samples(const struct script *script, int step);
 
-/* How many ranks have not run out. */
+/* The number of ranks that have not run out. */
 int script_active(const struct script *script, int step);
 
-/* Samples in memory; to be freed. */
+/* Samples in memory. Call chunk_free. */
 struct chunk {
     float *inputs;
     int64_t *labels;
     ls_batch batch;
 };
 
-/* Samples first .. first + count - 1; the count may be 0. What must go well here and below is checked (CHECK,
- * tests/comm/ranks.h). */
+/* Reads samples first .. first + count - 1; the count may be 0. These and the following functions CHECK that they
+ * succeed (tests/comm/ranks.h). */
 void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *model, int first, int count);
 void chunk_free(struct chunk *chunk);
 
 struct player {
-    const struct script *script; /* stays the caller's */
+    const struct script *script; /* owned by the caller */
     ls_comm *comm;
     bool own_group; /* opened by player_open */
     struct session session;
@@ -52,17 +52,18 @@ struct player {
     struct chunk chunk; /* of the step in progress */
 };
 
-/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. */
+/* If `comm` is NULL, creates its own group; otherwise uses that group, and leaves it open. */
 void player_open(struct rank *rank, struct player *player, const struct script *script, ls_comm *comm);
 void player_close(struct player *player);
 
-/* Joins the coming step with what the script gives this rank; the status, and whether there is a step. */
+/* Joins the next step with the script's samples for this rank. Returns the status, and sets *anyone if there is a
+ * step. */
 ls_status player_join(const struct rank *rank, struct player *player, ls_batch *batch, bool *anyone);
 
-/* Frees the step's samples, which must have been copied by then, and goes to the next. */
+/* Frees the step's samples, whose copies must have ended, and moves to the next step. */
 void player_step_done(struct player *player);
 
-/* Plays the whole script; `before_update` (may be NULL) looks at the gradients. */
+/* Plays the whole script; `before_update` (may be NULL) can check the gradients. */
 void player_play(const struct rank *rank, struct player *player,
                  void (*before_update)(const struct rank *rank, struct player *player));
 

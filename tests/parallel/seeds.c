@@ -6,7 +6,7 @@
 
 #include "tests/base/test.h"
 
-/* What each rank saw. */
+/* The results of each rank. */
 struct seed_outcomes {
     ls_status status;                              /* the first failure */
     int done;                                      /* seeds that were run to the end */
@@ -20,13 +20,13 @@ struct assignment {
     struct seed_outcomes *outcomes;
 };
 
-/* Each rank shuffles in its own way. */
+/* Each rank shuffles with its own seed. */
 static const char *streams_of(char text[40], int seed, const struct rank *rank) {
     snprintf(text, 40, "shuffle:%d", seed + 1000 * rank->rank);
     return text;
 }
 
-/* The samples of all seeds are the same: the first one makes them. */
+/* All seeds use the same samples: the first one makes them. */
 static ls_status run_seed(const struct assignment *a, int seed, const struct rank *rank, ls_comm *comm,
                           struct samples *samples) {
     struct seed_outcomes *o = &a->outcomes[rank->rank];
@@ -85,7 +85,7 @@ static int first_red(const struct plan *plan, int seeds, const struct seed_outco
     return 0;
 }
 
-/* A missing wait mostly shows at once: all seeds are run where a few have shown nothing. */
+/* A missing wait is usually visible at once: all seeds run only if the first few show no difference. */
 int red_seed(const struct plan *plan, int seeds, const char *drop_wait, const struct outcome *expected,
              bool same_mode) {
     enum { FEW = 2 };

@@ -31,8 +31,8 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
 
 static int micro_batches(const struct plan *plan) { return plan->accumulate > 0 ? plan->accumulate : 1; }
 
-/* Samples of a micro-batch, over all devices, at most; DataParallel wants one for each. A network that is split has room for its
- * replica's. */
+/* The largest number of samples of a micro-batch, over all devices; DataParallel needs at least one for each. A network
+ * that is split has room for the samples of its replica. */
 static size_t max_batch(const struct plan *plan) {
     size_t replicas = plan->mode >= MODE_SPLIT ? (size_t)plan_replicas(plan) : 1, devices = (size_t)plan->devices;
     size_t rows = ls_micro_batch_rows((plan->batch + replicas - 1) / replicas, micro_batches(plan));
@@ -45,14 +45,14 @@ static ls_optimizer_options optimizer_of(const struct plan *plan) {
     return optimizer;
 }
 
-/* As rank `rank` does. */
+/* As if called by rank `rank`. */
 static ls_status fill_model(struct session *s, const struct plan *plan, int rank) {
     bool stored = plan->stored && rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
     return ls_model_init(s->model, plan->seed + (uint64_t)rank);
 }
 
-/* A part of each layer: the ranks that have the others draw the same weights. */
+/* A part of each layer: ranks with other parts draw the same weights. */
 static ls_status open_part(struct session *s, const struct plan *plan) {
     int parts = plan_parts(plan);
     const ls_tensor_options part = {s->rank % parts, parts, plan->sequence};

@@ -1,5 +1,5 @@
 /* A step in K micro-batches is the step of the whole batch: the same sums in another order of the additions, so exactly
- * the same where nothing is rounded; and what travels between devices travels once. */
+ * the same if nothing is rounded; and parameters and gradients are sent once a step. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static struct plan make(struct plan plan, enum mode mode, int devices, int accum
 
 /* --- runs -------------------------------------------------------------------------------------------------------- */
 
-/* What a run leaves in memory that the parent sees; rank 0's state and gradients are those before the last update. */
+/* The results of a run, in memory that it shares with the parent; rank 0's state and gradients are those before the
+ * last update. */
 struct run {
     struct outcome outcomes[MAX_RANKS];
     size_t state_count, gradient_count;
@@ -57,7 +58,7 @@ static void look(struct session *s, struct outcome *o) {
     looked_at->gradient_count = at;
 }
 
-/* All ranks have the same weights after each step. */
+/* Asserts that all ranks have the same weights after each step. */
 static struct run *run(const struct plan *plan) {
     struct run *run = shared_alloc(sizeof *run);
     assert_non_null(run);
@@ -123,10 +124,10 @@ TEST(micro_batches_add_up_to_the_batch) {
     release(expected);
 }
 
-/* --- where nothing is rounded ------------------------------------------------------------------------------------- */
+/* --- cases without rounding --------------------------------------------------------------------------------------- */
 
-/* The bias makes the softmax (0, 1) whatever the weights do, so the gradient of a sample with label 0 is -x and x, with
- * label 1 nothing; all sums and means of small integers over 8 or 4 samples are exact. */
+/* The bias makes the softmax (0, 1) for any weights, so the gradient of a sample with label 0 is -x and x, with label 1
+ * zero; all sums and means of small integers over 8 or 4 samples are exact. */
 
 enum { INPUTS = 3, EXACT_STEPS = 2 };
 static const size_t exact_counts[EXACT_STEPS] = {8, 4};
@@ -136,7 +137,7 @@ static float exact_input(size_t step, size_t sample, size_t i) {
 }
 static int64_t exact_label(size_t sample) { return sample % 4 == 2; }
 
-/* weights [2, INPUTS], then biases [2]: what SGD with the learning rate 0.5 makes of them */
+/* weights [2, INPUTS], then biases [2]: the result of SGD with the learning rate 0.5 */
 static void exact_step(float *parameters, size_t step, float *loss) {
     size_t count = exact_counts[step];
     float change[2 * INPUTS + 2] = {0};
@@ -195,8 +196,8 @@ static void exact_rank(struct rank *rank) {
 TEST(small_integers_give_the_same_bits) {
     static const struct plan linear = {.model = "mlp:3,2", .batch = 8};
     for (size_t w = 0; w < WAYS; w++) {
-        for (int k = 1; k <= 9; k *= 3) { /* of 8 samples: 8, 3 3 2, and one for each */
-            int devices = ways[w].mode == MODE_DDP && ways[w].devices == 3 ? 4 : ways[w].devices; /* 1/3 is rounded */
+        for (int k = 1; k <= 9; k *= 3) { /* 8 samples in micro-batches of 8, 3 3 2, and one each */
+            int devices = ways[w].mode == MODE_DDP && ways[w].devices == 3 ? 4 : ways[w].devices; /* 1/3 is not exact */
             struct plan plan = make(linear, ways[w].mode, devices, k);
             plan.optimizer.learning_rate = 0.5;
             plan.optimizer.momentum = 0;
@@ -205,9 +206,9 @@ TEST(small_integers_give_the_same_bits) {
     }
 }
 
-/* --- what travels ------------------------------------------------------------------------------------------------- */
+/* --- the payload -------------------------------------------------------------------------------------------------- */
 
-/* Parameters, gradients and buffers once a step; inputs and outputs as many as there are. */
+/* Parameters, gradients and buffers once a step; inputs and outputs for each sample. */
 TEST(the_bytes_moved_are_those_of_one_batch) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = make(convnet, (enum mode)mode, 2, 1);
@@ -218,7 +219,7 @@ TEST(the_bytes_moved_are_those_of_one_batch) {
         for (plan.accumulate = 2; plan.accumulate <= 4; plan.accumulate *= 2) {
             struct run *parts = run(&plan);
             assert_memory_equal(parts->outcomes->bytes, whole->outcomes->bytes, sizeof whole->outcomes->bytes);
-            /* each micro-batch is a batch for batch norm */
+            /* for batch norm each micro-batch is a batch */
             assert_int_equal(parts->outcomes->batches_tracked, (int64_t)plan.steps * plan.accumulate);
             release(parts);
         }
@@ -228,7 +229,7 @@ TEST(the_bytes_moved_are_those_of_one_batch) {
 
 /* --- batch norm over all devices ---------------------------------------------------------------------------------- */
 
-/* With strided shards the ranks' parts of a micro-batch are one device's micro-batch. */
+/* With strided shards the ranks' parts of a micro-batch form one device's micro-batch. */
 TEST(synchronised_batch_norm_sees_the_micro_batch) {
     struct plan plan = make(convnet, MODE_SINGLE, 1, 2);
     struct run *expected = run(&plan);
@@ -273,8 +274,8 @@ static ls_batch next_half(void *context, int half) {
     return ls_micro_batch(step->batch, half, 2, 20, 1);
 }
 
-/* The last bias is used by rank 0, in the first of two micro-batches; the first bias by nobody. `argument`: the loss is
- * scaled. */
+/* Rank 0 uses the last bias in the first of two micro-batches; no rank uses the first bias. `argument`: scale the
+ * loss. */
 static void unused_rank(struct rank *rank) {
     struct plan plan = make(mlp, MODE_DDP, 2, 2);
     plan.samples = 48;
@@ -338,7 +339,7 @@ static void expect_right_in_every_order(struct plan plan) {
 }
 
 /* 27 samples on 3 devices in 5 micro-batches, 6 6 6 6 3: pieces of two and of one, so that the outputs of one replica
- * go where another's gradient was. */
+ * are written where another's gradient was. */
 TEST(every_order_gives_the_same_bits) {
     struct plan model = mlp;
     model.batch = 27;

@@ -1,6 +1,6 @@
-/* Half precision and loss scaling in all ways to train. What the scaler does can be told exactly: a power of two as
- * scale changes no bit of an fp32 run, and a step that is left out leaves no trace but in the scale. What fp16 and bf16
- * do is told by their losses, by their memory, and by the bits that devices and ranks share. */
+/* Half precision and loss scaling in all modes. The scaler's effects can be checked exactly: a power of two as scale
+ * changes no bit of an fp32 run, and a skipped step changes only the scale. fp16 and bf16 are checked by their losses,
+ * by their memory, and by the bits that devices and ranks share. */
 #include <math.h>
 #include <string.h>
 
@@ -37,8 +37,8 @@ static struct plan make(struct plan plan, size_t way) {
 
 /* --- the scale ---------------------------------------------------------------------------------------------------- */
 
-/* Gradients are scaled and unscaled exactly, also while the scale grows; that takes one scale for all micro-batches of
- * a step. In the last one only device 0 has a sample, wherever the loss is taken. */
+/* Gradients are scaled and unscaled exactly, also while the scale grows; this requires one scale for all micro-batches
+ * of a step. In the last micro-batch only device 0 has a sample, on whichever device the loss is computed. */
 TEST(a_power_of_two_changes_no_bits) {
     for (size_t way = 0; way < WAYS; way++) {
         for (int k = 1; k <= 3; k += 2) {
@@ -61,7 +61,7 @@ TEST(a_power_of_two_changes_no_bits) {
 
 /* --- infinities --------------------------------------------------------------------------------------------------- */
 
-/* Where the last device's or rank's gradients lie before they are added up. */
+/* The gradients of the last device or rank before they are added up. */
 static float *last_gradients(const struct session *s) {
     if (strcmp(s->parallel->mode->option, "dp") == 0) return dp_of(s->parallel)->replicas[s->device_count - 1].sent;
     return ls_model_parameter(s->model, 0)->gradient;
@@ -80,7 +80,7 @@ static uint64_t hash_of_moments(const struct session *s) {
 
 struct traces {
     uint64_t weights, moments;
-    double steps; /* that the optimizer has counted */
+    double steps; /* counted by the optimizer */
     struct ls_scaler_state scaler;
 };
 
@@ -104,7 +104,7 @@ static ls_status poke_and_reduce(ls_parallel *p) {
     return modes_own->reduce(p);
 }
 
-/* One step; `poke` is added to a gradient of this rank or of the last replica, before the reduction. */
+/* One step. `poke` is added to a gradient of this rank or of the last replica, before the reduction. */
 static void take_step(const struct rank *rank, struct session *s, const ls_batch *batch, float poke) {
     ls_parallel *p = s->parallel;
     struct ls_scaler_state before;
@@ -132,8 +132,8 @@ static void close_here(struct session *s, struct samples *samples) {
     samples_free(samples);
 }
 
-/* Steps 0, 1, 2, 3 with a bad gradient in step 1, then a scale that comes from elsewhere (as from a checkpoint), step
- * 4; against the steps 0, 2, 3, 4 alone. */
+/* Steps 0, 1, 2, 3 with a bad gradient in step 1, then a scale from outside (as from a checkpoint), step 4; compared
+ * with the steps 0, 2, 3, 4 alone. */
 static void poked_rank(struct rank *rank) {
     const struct plan *plan = rank->argument;
     ls_comm *comm = NULL;
@@ -176,13 +176,13 @@ TEST(an_infinity_anywhere_leaves_out_the_step_everywhere) {
         plan.samples = 5 * plan.batch;
         plan.steps = 5;
         plan.accumulate = 2;
-        plan.no_overlap = true; /* the gradients wait for `reduce` */
+        plan.no_overlap = true; /* the gradients are kept for `reduce` */
         plan.optimizer.scaler.enabled = true;
         run_training_ranks(plan_ranks(&plan), poked_rank, &plan);
     }
 }
 
-/* --debug-ranks looks at the scaler, too. */
+/* --debug-ranks compares the scaler, too. */
 static void drifting_rank(struct rank *rank) {
     struct plan plan = make(small, 3);
     plan.optimizer.scaler.enabled = true;
@@ -196,15 +196,15 @@ static void drifting_rank(struct rank *rank) {
     struct ls_scaler_state other = {.scale = rank->rank == 0 ? 65536 : 32768, .growth_tracker = 1};
     CHECK(ls_grad_scaler_write(ls_optimizer_scaler(s.parallel->optimizer), &other) == LS_OK);
     CHECK(ddp_compare_state(ddp_of(s.parallel), false) == LS_ERR_INVALID);
-    CHECK(strstr(rank->message, "the loss scaler (16 bytes) is not the same everywhere") != NULL);
+    CHECK(strstr(rank->message, "the loss scaler (16 bytes) differs between ranks") != NULL);
     close_here(&s, &samples);
     ls_comm_destroy(comm);
 }
 
 TEST(scalers_that_differ_are_noticed) { run_training_ranks(2, drifting_rank, NULL); }
 
-/* 2^40 is halved until fp16 can hold the gradients, step after step, none of which changes a weight; then the run goes
- * on. */
+/* 2^40 is halved step after step until fp16 can represent the gradients; these steps change no weight. Then the run
+ * continues. */
 TEST(a_scale_that_is_too_large_comes_down) {
     for (size_t way = 0; way < WAYS; way++) {
         struct plan plan = make(small, way);
@@ -223,7 +223,7 @@ TEST(a_scale_that_is_too_large_comes_down) {
             skipped += left_out;
             if (left_out) last = (int64_t)k;
         }
-        assert_in_range(skipped, 15, 30); /* it must come below 2^16 x 24 or so */
+        assert_in_range(skipped, 15, 30); /* the scale must fall below about 2^16 x 24 */
         assert_true(skipped == o->skipped && last < 35);
         outcomes_free(o);
     }
@@ -265,7 +265,7 @@ static void expect_to_follow_fp32(struct plan model) {
             expect_losses_near(&plan, m == 0 ? single : dp, modes[m]);
             assert_int_equal(modes[m]->skipped, 0);
         }
-        /* invariant 2; in fp16 a gradient times W may be rounded otherwise, below 2^-14 */
+        /* invariant 2; in fp16 a gradient times W may be rounded differently, below 2^-14 */
         if (precision == LS_BF16) assert_int_equal(first_difference(modes[1], modes[2], plan.steps), -1);
         for (size_t m = 0; m < 3; m++) outcomes_free(modes[m]);
     }
@@ -291,7 +291,7 @@ static ls_memory_report memory_of(struct plan plan, ls_dtype precision, int devi
     return report;
 }
 
-/* Sizes are multiples of what allocations are rounded to. */
+/* Sizes are multiples of the unit to which allocations are rounded. */
 TEST(half_precision_takes_half_the_memory) {
     enum { INPUTS = 64, HIDDEN = 128, OUTPUTS = 32, BATCH = 64 };
     static const size_t parameters = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * OUTPUTS;
@@ -299,7 +299,7 @@ TEST(half_precision_takes_half_the_memory) {
         struct plan plan = make((struct plan){.model = "mlp:64,128,32", .batch = BATCH}, way);
         for (int device = 0; device < plan.devices; device++) {
             size_t rows = BATCH / (size_t)plan.devices;
-            /* the batch is not the model's, and the gradient of the outputs has its place there on the output device */
+            /* the batch is not the model's memory, and on the output device it contains the outputs' gradient */
             size_t of_model = rows * (HIDDEN + OUTPUTS + 2 * HIDDEN) * 4;
             size_t dy = way == 0 || device != plan.output_device ? rows * OUTPUTS * 4 : 0;
             ls_memory_report full = memory_of(plan, LS_FP32, device), half = memory_of(plan, LS_BF16, device);
@@ -322,12 +322,12 @@ TEST(half_precision_takes_half_the_memory) {
 
 /* --- every order of the streams ---------------------------------------------------------------------------------- */
 
-/* The scale doubles with every step: whoever reads an old one computes other gradients. */
+/* The scale doubles with every step: code that reads an old scale computes different gradients. */
 static int red_seed_of(size_t way) {
     struct plan plan = make(small, way);
     plan.precision = LS_FP16;
     plan.accumulate = 3;
-    plan.compare_each_step = false; /* the ranks wait for nobody */
+    plan.compare_each_step = false; /* so that ranks do not wait for one another */
     plan.optimizer.scaler.growth_interval = 1;
     plan.optimizer.scaler.init_scale = 1024;
     struct outcome *expected = outcomes_run(&plan);

@@ -1,4 +1,4 @@
-/* A GPT in every mode: PyTorch's recorded runs, and the same bits where modes must have them. */
+/* A GPT in every mode: PyTorch's recorded runs, and the same bits in modes that must have them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static const struct run {
 
 static struct plan plan_of_run(const struct run *run, enum mode mode, int devices, const char *text) {
     struct plan plan = plan_of(mode, devices, text);
-    plan.steps = STEPS + 1; /* whoever looks at the last one's gradients finds the weights after all before */
+    plan.steps = STEPS + 1; /* the last step's gradients are read with the weights after all steps before it */
     plan.accumulate = run->accumulate;
     plan.optimizer = ls_optimizer_defaults(run->kind);
     plan.optimizer.learning_rate = run->learning_rate;
@@ -113,7 +113,7 @@ TEST_IN(scratch, first_gradients_are_pytorchs) {
 
 /* --- bits ------------------------------------------------------------------------------------------------------------ */
 
-/* Both runs have these bits, after each step. */
+/* Asserts that both runs have these bits, after each step. */
 static void expect_same_weights(const struct plan *plan, const struct outcome *wanted) {
     struct outcome *got = outcomes_run(plan);
     int step = first_difference(wanted, got, plan->steps);
@@ -123,7 +123,7 @@ static void expect_same_weights(const struct plan *plan, const struct outcome *w
     outcomes_free(got);
 }
 
-/* DataParallel, DDP and ZeRO, with and without what changes no bit. */
+/* DataParallel, DDP and ZeRO, with and without options that change no bit. */
 static void expect_modes_agree(int devices, ls_dtype precision, const char *text) {
     struct plan plan = plan_of(MODE_DP, devices, text);
     plan.precision = precision;
@@ -146,7 +146,7 @@ TEST_IN(scratch, modes_have_the_same_bits) {
             if (precision != LS_FP16) expect_modes_agree(devices, (ls_dtype)precision, text);
 }
 
-/* Recomputed activations change no bit where micro-batches add up and the loss is scaled, either. */
+/* Recomputing activations changes no bit, also if micro-batches add up and the loss is scaled. */
 TEST_IN(scratch, recomputing_changes_no_bit) {
     const char *text = gpt_tiny_text();
     for (int mode = MODE_DP; mode < MODES; mode++) {

@@ -1,5 +1,5 @@
-/* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count,
- * and how a run ends. One device that takes the whole batch of each step is what they are compared with. */
+/* Ranks that run out of samples at different steps: the weights of a step, equal state on all ranks, the rank whose
+ * buffers count, and the end of a run. The reference is one device that takes the whole batch of each step. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { SEEDS = 2 };
 enum { SEEDS = 20 };
 #endif
 
-/* Batches of 4 2 3 and so on; a piece that is empty although its rank goes on; two ranks that end together. */
+/* Batches of 4 2 3 and so on; a piece that is empty although its rank continues; two ranks that end together. */
 static const struct script uneven = {
     .model = "mlp:8,6,4",
     .ranks = 4,
@@ -28,8 +28,8 @@ static const struct script uneven = {
 
 /* --- PyTorch's numbers ------------------------------------------------------------------------------------------- */
 
-/* Softmax is (0, 1) whatever the weights do, so that with label 0 the gradient of the second weight is its input, which
- * is 1. */
+/* The softmax is (0, 1) for any weights, so that with label 0 the gradient of the second weight is its input, which is
+ * 1. */
 static void golden_rank(struct rank *rank) {
     bool initial = rank->argument != NULL;
     struct script script = {.model = "mlp:1,2",
@@ -73,7 +73,7 @@ TEST(the_last_steps_weigh_as_in_pytorch) {
 
 static struct session single; /* of this process */
 
-/* The averaged gradients are the single device's, or by PyTorch's default active / W of them; the loss is the mean in
+/* The averaged gradients are the single device's, or with PyTorch's default active / W of them; the loss is the mean in
  * either case. */
 static void expect_single_gradients(const struct rank *rank, struct player *player) {
     const struct script *script = player->script;
@@ -110,7 +110,7 @@ static void expect_same_state(const struct rank *rank, struct player *player) {
 }
 
 static void look_before_update(const struct rank *rank, struct player *player) {
-    expect_same_state(rank, player); /* of the step before */
+    expect_same_state(rank, player); /* from the previous step */
     expect_single_gradients(rank, player);
 }
 
@@ -130,15 +130,15 @@ static void single_rank(struct rank *rank) {
 TEST(uneven_steps_equal_one_device) {
     struct script script = uneven;
     run_training_ranks(script.ranks, single_rank, &script);
-    script.optimizer = LS_ADAM; /* whose moments the ranks without samples keep as well */
+    script.optimizer = LS_ADAM; /* ranks without samples also update its moments */
     run_training_ranks(script.ranks, single_rank, &script);
     script.join.divide_by_initial_world_size = true;
     run_training_ranks(script.ranks, single_rank, &script);
-    script.accumulate = 3; /* of one sample or two, or without */
+    script.accumulate = 3; /* of one sample or two, or empty */
     run_training_ranks(script.ranks, single_rank, &script);
 }
 
-/* The state after two steps of which all ranks have their part. */
+/* The state after two steps in which all ranks take part. */
 static uint64_t even_state(struct rank *rank, ls_comm *comm, ddp_join_options join) {
     struct script script = {
         .model = "mlp:8,6,4", .ranks = 3, .counts = {{2, 2, 2}, {4, 1, 0}}, .steps = 2, .join = join};
@@ -158,7 +158,7 @@ static uint64_t even_state(struct rank *rank, ls_comm *comm, ddp_join_options jo
     return state;
 }
 
-/* Nobody runs out early: joining changes nothing, in whichever way it divides. */
+/* No rank runs out early: joining changes nothing, with either divisor. */
 static void even_rank(struct rank *rank) {
     ls_comm *comm;
     CHECK(group_open(&comm, rank, "direct") == LS_OK);
@@ -172,19 +172,19 @@ TEST(without_an_early_end_nothing_changes) { run_training_ranks(3, even_rank, NU
 
 /* --- buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Marks this rank's running mean, so that the next broadcast shows whose it is. */
+/* Marks this rank's running mean, so that the next broadcast shows its source. */
 static void mark(const struct player *player, int rank) {
     ls_model_buffer(player->session.model, 0)->data[0] = (float)(1000 * (rank + 1));
 }
 
-/* Before a forward the buffers come from the rank that was highest among those with samples. */
+/* Before a forward the buffers are broadcast from the highest rank with samples. */
 static void buffers_rank(struct rank *rank) {
     struct script script = {.model = "convnet",
                             .ranks = 3,
                             .counts = {{2, 2, 2}, {2, 2, NONE}, {2, 2, NONE}, {2, NONE, NONE}},
                             .steps = 4,
                             .join = {.enable = true}};
-    const int roots[] = {2, 1, 1, 0}; /* whose buffers count in each step */
+    const int roots[] = {2, 1, 1, 0}; /* the source of the buffers in each step */
     struct player player;
     player_open(rank, &player, &script, NULL);
     ls_parallel *p = player.session.parallel;
@@ -196,7 +196,7 @@ static void buffers_rank(struct rank *rank) {
         CHECK(player_join(rank, &player, &batch, &anyone) == LS_OK && anyone);
         CHECK(session_step(&player.session, &batch) == LS_OK);
         CHECK(session_synchronize(&player.session) == LS_OK);
-        /* a forward moves the mean by a tenth of itself at most, where there is one */
+        /* a forward, if there is one, changes the mean by a tenth of itself at most */
         float marked = (float)(1000 * (roots[player.step] + 1));
         CHECK(fabsf(mean[0] - (batch.count > 0 ? 0.9f * marked : marked)) < 20);
     }
@@ -215,7 +215,7 @@ static void buffers_rank(struct rank *rank) {
 
 TEST(buffers_come_from_the_highest_rank_that_has_samples) { run_training_ranks(3, buffers_rank, NULL); }
 
-/* The larger of two ranks that end together is the last. */
+/* If two ranks end together, the higher one counts as the last. */
 static void tie_rank(struct rank *rank) {
     struct script script = {
         .model = "convnet", .ranks = 3, .counts = {{2, 2, 2}, {2, 2, NONE}}, .steps = 2, .join = {.enable = true}};
@@ -225,7 +225,7 @@ static void tie_rank(struct rank *rank) {
     CHECK(ddp_compare_state(ddp_of(player.session.parallel), true) == LS_OK);
     double mean = (double)ls_model_buffer(player.session.model, 0)->data[0];
     mark(&player, rank->rank);
-    bool anyone; /* once more at the end: the marks show whose state it is */
+    bool anyone; /* joins again at the end: the marks show the source of the state */
     ls_batch none = {0};
     CHECK(player.session.parallel->process->join(player.session.parallel, &none, &anyone) == LS_OK && !anyone);
     CHECK(ls_model_buffer(player.session.model, 0)->data[0] == 2000 && fabs(mean) < 10);
@@ -252,11 +252,11 @@ static void throw_rank(struct rank *rank) {
     }
     CHECK(status == LS_ERR_INVALID && player.step == 3);
     CHECK(strstr(rank->message, "rank 2 has run out of samples at step 2") != NULL);
-    CHECK((strstr(rank->message, "this rank, which has more, stops too") != NULL) == (rank->rank != 2));
+    CHECK((strstr(rank->message, "this rank, which has more, stops as well") != NULL) == (rank->rank != 2));
     player_close(&player);
 }
 
-/* All at once is no early end. */
+/* If all ranks end at once, none ends early. */
 static void no_throw_rank(struct rank *rank) {
     struct script script = {.model = "mlp:8,6,4", .ranks = 2, .counts = {{2, 1}, {0, 1}}, .steps = 2};
     script.join = (ddp_join_options){.enable = true, .throw_on_early_termination = true};
@@ -271,7 +271,7 @@ TEST(an_early_end_stops_everybody_if_asked) {
     run_training_ranks(2, no_throw_rank, NULL);
 }
 
-/* A rank that dies after it has run out, while it waits in others' steps, is missed at once. */
+/* A rank that dies after it has run out, while it waits in the steps of others, is reported at once. */
 static void killed_rank(struct rank *rank) {
     struct player player;
     player_open(rank, &player, &uneven, NULL);
@@ -323,7 +323,7 @@ TEST(every_order_gives_the_same_bits) {
     script.optimizer = LS_ADAM;
     script.join.divide_by_initial_world_size = true;
     run_training_ranks(script.ranks, shuffled_rank, &script);
-    script.model = "convnet"; /* whose buffers travel, once a step */
+    script.model = "convnet"; /* buffers are broadcast once a step */
     script.accumulate = 2;
     run_training_ranks(script.ranks, shuffled_rank, &script);
 }

@@ -1,4 +1,4 @@
-/* What process groups tell the probes: a collective operation is the same meeting to all of its ranks, whether those
+/* The probe records of process groups: a collective operation is the same meeting for all of its ranks, whether they
  * are threads or processes. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static const struct {
 };
 enum { MEETINGS = sizeof expected_meetings / sizeof *expected_meetings };
 
-/* The moment at which all had come lies within each rank's run of the operation. */
+/* The moment at which all have arrived lies within each rank's run of the operation. */
 static void expect_moments(const struct ls_probe_thread *threads, size_t count) {
     for (size_t t = 0; t < count; t++) {
         for (size_t i = 0; i < threads[t].count; i++) {
@@ -85,7 +85,7 @@ static void expect_meetings(const struct ls_probe_thread *threads, size_t count)
     ls_trace_destroy(trace);
 }
 
-/* Two ranks that are threads, so that the records of both lie in one process. */
+/* Two ranks that are threads, so that the records of both are in one process. */
 TEST(test_ranks_agree_about_their_meetings) {
     ls_comm *ends[PAIR];
     struct member members[PAIR] = {0};
@@ -118,7 +118,7 @@ TEST(test_ranks_agree_about_their_meetings) {
     }
 }
 
-/* The name that this rank's probes give the group, as its last MEETING has it. */
+/* The name of the group in this rank's probe records, from its last MEETING. */
 static int64_t name_in_records(const struct rank *rank) {
     const struct ls_probe_thread *threads;
     size_t count;
@@ -134,7 +134,7 @@ static int64_t name_in_records(const struct rank *rank) {
     return name;
 }
 
-/* Ranks that are processes find the same name, and two groups have two. */
+/* Ranks that are processes find the same name; two groups have different names. */
 static void compare_names(struct rank *rank) {
     struct plan plan = {.mode = MODE_DDP, .sync_bn = true};
     int64_t names[2], all[2][LS_COMM_MAX_RANKS];

@@ -1,5 +1,5 @@
-/* A meta device's program is the CPU's: the same steps, recorded on both, are the same launches, copies, events and
- * meetings in the same order, and take the same memory. */
+/* A meta device runs the same program as a CPU: the same steps, recorded on both, have the same launches, copies,
+ * events and meetings in the same order, and the same memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static void close_all(struct opened *o) {
     session_close(&o->session);
 }
 
-/* --- what is compared --------------------------------------------------------------------------------------------- */
+/* --- the compared records ----------------------------------------------------------------------------------------- */
 
 static void copy_text(char to[TEXT], const char *from) { snprintf(to, TEXT, "%s", from ? from : ""); }
 
@@ -119,7 +119,7 @@ static void add_line(struct recording *r, const struct ls_probe_thread *thread, 
                           .peers = record->peers,
                           .root = record->root,
                           .dtype = record->dtype};
-    if (r->plan->mode == MODE_DP) { /* a CPU rank's buckets are its group's memory and nobody's in the probes' eyes */
+    if (r->plan->mode == MODE_DP) { /* the probes do not know a CPU rank's buckets, which are in its group's memory */
         line->from = record->from;
         line->to = record->to;
     }
@@ -133,7 +133,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct ls_probe_thread *)a)->name, ((const struct ls_probe_thread *)b)->name);
 }
 
-/* All but RUN, which nobody writes where nothing is run but meetings. */
+/* All records but RUN, which a device that runs only meetings does not write. */
 static void take_lines(struct rank *rank, struct recording *r) {
     const struct ls_probe_thread *read;
     size_t count;

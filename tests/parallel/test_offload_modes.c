@@ -1,5 +1,5 @@
-/* --offload optimizer in all ways to train: the bits, losses and scales of the run without it, in every order of the streams;
- * and without any of its waits some order gives others. */
+/* --offload optimizer in all modes: the bits, losses and scales of the run without it, in every order of the streams;
+ * and without any of its waits some order gives different bits. */
 #include <string.h>
 
 #include "tests/base/test.h"
@@ -11,10 +11,10 @@ enum { SEEDS = 4, SHARED_SEEDS = 4 };
 #else
 enum { SEEDS = 25, SHARED_SEEDS = 8 };
 #endif
-/* SEEDS: orders of one device's streams, as many as it takes to miss any wait below; SHARED_SEEDS: of several devices, which have
- * the same waits and more. */
+/* SEEDS: orders of one device's streams, enough to detect any missing wait below; SHARED_SEEDS: of several devices,
+ * which have the same waits and more. */
 
-/* Orders that are tried until a missing wait must have shown. */
+/* Orders within which a missing wait must be visible. */
 enum { RED_SEEDS = 25 };
 
 static struct plan plan_of(enum mode mode, int devices, ls_optimizer_kind kind, ls_dtype precision) {
@@ -65,7 +65,7 @@ TEST(offload_changes_no_bit) {
             expect_same_in_every_mode(devices, (ls_optimizer_kind)kind, LS_FP32);
 }
 
-/* The first scale is beyond what fp16 can hold: updates are left out until it fits. */
+/* The first scale is too large for fp16: updates are skipped until it fits. */
 TEST(nor_does_it_in_half_precision) {
     for (int precision = LS_FP16; precision <= LS_BF16; precision++)
         for (int devices = 1; devices <= 2; devices++) expect_same_in_every_mode(devices, LS_ADAM, (ls_dtype)precision);
@@ -80,7 +80,7 @@ TEST(nor_does_it_in_half_precision) {
 
 /* --- orders ------------------------------------------------------------------------------------------------------------- */
 
-/* Five tiles, more than are on their way at a time. */
+/* Five tiles, more than are in flight at a time. */
 static const struct plan tiles = {.model = "mlp:600,500,10", .batch = 4, .steps = 3, .samples = 100};
 
 static int red_seed_of(struct plan plan, int seeds, const char *drop_wait) {

@@ -1,6 +1,6 @@
-/* What is recorded of training steps: which gradient comes before which bucket, what travels between devices, and how
- * the replicas' threads hand over. Runs are resolved in the process that recorded them; whole programs and their files
- * are tested in tests/programs. */
+/* The records of training steps: which gradient precedes which bucket, copies between devices, and the hand-offs of the
+ * replicas' threads. Runs are resolved in the process that recorded them; tests/programs tests whole programs and their
+ * files. */
 #include <string.h>
 
 #include "common/base/probe.h"
@@ -16,7 +16,7 @@ enum { UNSEEN_STEPS = 2, SEEN_STEPS = 2 }; /* DDP cuts its buckets in its second
 struct recorded {
     ls_trace *trace;
     uint64_t bytes[LS_PHASE_COUNT];     /* as the phases' clocks count them, over all devices of the process */
-    int64_t sent_bytes, received_bytes; /* DDP: of all ranks, in the whole run */
+    int64_t sent_bytes, received_bytes; /* DDP: sent by all ranks, in the whole run */
 };
 
 static void clear_clocks(struct session *s) {
@@ -64,7 +64,7 @@ static void add_traffic(const struct rank *rank, ls_comm *comm, ls_device *devic
     }
 }
 
-/* What a rank does: it trains by the plan, and looks at what was recorded. */
+/* A rank's test: trains by the plan, and checks the records. */
 struct assignment {
     struct plan plan;
     void (*look)(const struct rank *rank, const struct plan *plan, const struct recorded *r);
@@ -121,11 +121,11 @@ static const struct ls_mark *ready_mark(const struct rank *rank, const ls_trace 
 
 struct order {
     int all_reduces;
-    int free;      /* of them, those that need not wait for the first layer */
-    int after_all; /* those that come after every gradient */
+    int free;      /* those that need not wait for the first layer */
+    int after_all; /* those that need every gradient */
 };
 
-/* How the buckets of a step lie to its gradients; the model has `parameters` tensors. */
+/* The order of a step's buckets and gradients; the model has `parameters` tensors. */
 static struct order order_of(const struct rank *rank, const ls_trace *trace, size_t parameters, int step) {
     struct order order = {0};
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
@@ -145,8 +145,8 @@ static struct order order_of(const struct rank *rank, const ls_trace *trace, siz
 
 enum { DEEP_PARAMETERS = 34 };
 
-/* 64 MiB of gradients in buckets of 8 (under a sanitizer, 4 of 0.5): the first is full long before backward comes to
- * the first layer. */
+/* 64 MiB of gradients in buckets of 8 (under a sanitizer, 4 of 0.5): the first is full long before backward reaches the
+ * first layer. */
 static void expect_overlap(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
     for (int step = UNSEEN_STEPS; step < UNSEEN_STEPS + SEEN_STEPS; step++) {
         struct order order = order_of(rank, r->trace, DEEP_PARAMETERS, step);
@@ -158,7 +158,7 @@ static void expect_overlap(const struct rank *rank, const struct plan *plan, con
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define DEEP                                                                                                           \
-    "mlp:784,256,256,256,256,256,256,256,256,256,256,256,256,256,256,256,256,10" /* as deep, a sixteenth of it */
+    "mlp:784,256,256,256,256,256,256,256,256,256,256,256,256,256,256,256,256,10" /* as deep, a sixteenth of the size */
 #define DEEP_BUCKET_MB 0.5
 #else
 #define DEEP "deep"
@@ -178,7 +178,7 @@ TEST(test_buckets_start_before_the_first_layer) {
 
 TEST(test_without_overlap_no_bucket_does) {
     static const char *const streams[] = {"threads", "inline",
-                                          "shuffle:1"}; /* shuffled, the host is ahead, as of a GPU */
+                                          "shuffle:1"}; /* shuffled, the host is ahead, as with a GPU */
     for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
         struct plan plan = deep;
         plan.no_overlap = true;
@@ -189,7 +189,7 @@ TEST(test_without_overlap_no_bucket_does) {
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-/* Copies of a phase, from and to a device (LS_NONE: any). */
+/* Bytes of a phase's copies from and to a device (LS_NONE: any). */
 static uint64_t copied(const ls_trace *trace, const char *phase, int from, int to) {
     uint64_t bytes = 0;
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
@@ -212,13 +212,13 @@ static void expect_copies(const struct rank *rank, const struct plan *plan, cons
             sent += copied(r->trace, phase, d, LS_NONE);
             received += copied(r->trace, phase, LS_NONE, d);
         }
-        CHECK(sent == all && received == all); /* nothing comes from nowhere, or goes there */
+        CHECK(sent == all && received == all); /* only between the known devices */
         CHECK((outward ? copied(r->trace, phase, 0, LS_NONE) : copied(r->trace, phase, LS_NONE, 0)) == all);
     }
 }
 
-/* A task's ancestors through which it waits for the same phase of another device, are looked at in tests/trace; here is
- * what the threads' hand-overs make of the whole step: the update comes behind all that the replicas do. */
+/* tests/trace checks the ancestors through which a task waits for the same phase of another device. Here the result of
+ * the threads' hand-offs for the whole step is checked: the update follows all work of the replicas. */
 static void expect_dp(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
     expect_copies(rank, plan, r);
     for (int step = UNSEEN_STEPS; step < UNSEEN_STEPS + SEEN_STEPS; step++) {
@@ -241,7 +241,7 @@ static void expect_dp(const struct rank *rank, const struct plan *plan, const st
     }
 }
 
-/* Every hand-over between the threads is an edge, from who gives to who takes. */
+/* Every hand-off between threads is an edge, from the giver to the taker. */
 static void expect_hand_overs(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
     const char *const sides[][2] = {{"wait for replica starts", "raise replica starts"},
                                     {"wait for replica done", "raise replica done"}};

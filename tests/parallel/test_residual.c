@@ -1,5 +1,5 @@
-/* A network that is more than a chain, with a weight that two layers share, in both modes: the same bits after every step,
- * whatever the order of the streams, and in DDP the shared gradient goes to its bucket once, behind its last use. */
+/* A network that is not a chain, with a weight that two layers share, in both modes: the same bits after every step, in
+ * any order of the streams, and in DDP the shared gradient is added to its bucket once, after its last use. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void expect_modes_agree(const ls_network *network, int devices, ls_dtype 
     expect_in_every_order(&ddp, found);
     assert_true(found->buckets > 1);
     if (devices != 3) assert_int_equal(first_difference(wanted, found, STEPS), -1);
-    for (size_t k = 0; k < STEPS; k++) /* of three devices, too, though 1/3 is not exact */
+    for (size_t k = 0; k < STEPS; k++) /* also on three devices, though 1/3 is not exact */
         assert_true(fabs(global_loss(&ddp, found, k) - wanted->losses[k]) <= (precision == LS_FP32 ? 1e-6 : 1e-3));
     shared_free(wanted, 2 * MAX_RANKS * sizeof *wanted);
 }
@@ -57,7 +57,7 @@ static ls_status note_ready(void *context, size_t parameter) {
 }
 
 static void note_order(struct rank *rank) {
-    static const size_t order[] = {4, 3, 2, 1, 0}; /* head's, fc2's bias, fc1's: the shared weight comes last */
+    static const size_t order[] = {4, 3, 2, 1, 0}; /* head's, fc2's bias, fc1's: the shared weight is the last */
     struct job job;
     job_open(rank, &job, *(const struct plan *)rank->argument, NULL);
     reducers = job.session.model->hooks;

@@ -18,7 +18,7 @@ static struct plan plan_of(const char *model, int devices, ls_dtype precision) {
     return plan;
 }
 
-/* State: parameters, running statistics; and how often those have moved. */
+/* State: parameters, running statistics and their count. */
 static void expect_same(struct plan plan, int every, const struct outcome *kept) {
     struct outcome *dropped = shared_alloc(MAX_RANKS * sizeof *dropped);
     plan.every = every;
@@ -38,7 +38,7 @@ static void expect_same_in_every_mode(struct plan plan) {
     struct outcome *kept = shared_alloc(MAX_RANKS * sizeof *kept);
     for (int mode = plan.devices > 1 ? MODE_DP : MODE_SINGLE; mode < MODES; mode++) {
         plan.mode = (enum mode)mode;
-        if (mode == MODE_PIPELINE) continue; /* whose frames keep all */
+        if (mode == MODE_PIPELINE) continue; /* its frames keep all activations */
         memset(kept, 0, MAX_RANKS * sizeof *kept);
         run_plan(&plan, kept, NULL);
         for (size_t i = 0; i < sizeof everies / sizeof *everies; i++) expect_same(plan, everies[i], kept);
@@ -51,7 +51,7 @@ TEST(dropped_activations_change_no_bit) {
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
         for (int precision = LS_FP32; precision <= LS_BF16; precision++)
             for (int devices = 1; devices <= 3; devices++)
-                if (precision == LS_FP32 || devices == 2) /* halves are a model's, however many there are of it */
+                if (precision == LS_FP32 || devices == 2) /* halves count per model, for any number of models */
                     expect_same_in_every_mode(plan_of(models[m], devices, (ls_dtype)precision));
 }
 

@@ -1,5 +1,5 @@
-/* A forgotten order between streams shows as wrong bits under some order of theirs. Here every order that is tried
- * gives the right bits; and without any one of the waits, some order gives wrong ones. */
+/* A missing wait between streams gives wrong bits in some order of theirs. Here every order that is tried gives the
+ * right bits; and without any single one of the waits, some order gives wrong ones. */
 #include <stdio.h>
 
 #include "ddp_procs/units.h"
@@ -12,13 +12,13 @@ enum { SEEDS = 20, MANY_DEVICES_SEEDS = 4, CONVNET_SEEDS = 1 };
 enum { SEEDS = 100, MANY_DEVICES_SEEDS = 30, CONVNET_SEEDS = 5 };
 #endif
 
-/* Orders that are tried until a missing wait must have shown. */
+/* Orders within which a missing wait must be visible. */
 enum { RED_SEEDS = 10 };
 
 /* Small, so that many orders can be tried; a few buckets after the first step. */
 static const struct plan mlp = {.devices = 2, .model = "mlp:64,32,32,10", .batch = 16, .steps = 4, .samples = 100};
 static const struct plan convnet = {.devices = 4, .model = "convnet", .batch = 16, .steps = 3, .samples = 100};
-/* one device each, for what only batch norm's buffers show */
+/* one device each, for errors that only batch norm's buffers show */
 static const struct plan small_convnet = {.devices = 2, .model = "convnet", .batch = 4, .steps = 3, .samples = 100};
 
 static struct plan make(struct plan plan, enum mode mode) {
@@ -28,7 +28,7 @@ static struct plan make(struct plan plan, enum mode mode) {
     return plan;
 }
 
-/* The bits that must come out: those of the plan with streams that run at once. */
+/* The expected bits: those of the plan with inline streams. */
 static struct outcome *expected_of(struct plan plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
@@ -43,7 +43,7 @@ static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS 
 /* --- all waits in place ------------------------------------------------------------------------------------------ */
 
 static void expect_right_in_every_order(struct plan plan, int seeds, const struct outcome *expected) {
-    int seed = red_seed(&plan, seeds, NULL, expected, false); /* which may be another mode's */
+    int seed = red_seed(&plan, seeds, NULL, expected, false); /* may be of another mode */
     if (seed > 0) fail_msg("%s in mode %d is wrong with the seed %d", plan.model, (int)plan.mode, seed);
 }
 
@@ -91,7 +91,8 @@ TEST(every_order_gives_the_right_bits_on_one_device) {
     release(expected);
 }
 
-/* Parts of a network: bits that are their own. Three stages, five micro-batches; and a part of each layer, with replicas. */
+/* Parts of a network, which have different bits. Three stages, five micro-batches; and a part of each layer, with
+ * replicas. */
 TEST(every_order_gives_the_right_bits_of_parts) {
     struct plan plan = make(mlp, MODE_PIPELINE);
     plan.devices = plan.parts = 3;
@@ -144,7 +145,7 @@ TEST(distributed_needs_each_wait) {
     expect_red_without(&small_convnet, MODE_DDP, of_buffers);
 }
 
-/* Errors and lists are used again in the next step, of which every bit counts. */
+/* The next step uses errors and lists again, so every bit of them counts. */
 TEST(top_k_needs_each_wait) {
     static const char *const names[] = {"bucket ready", "bucket reduced", NULL};
     struct plan plan = mlp;

@@ -1,5 +1,5 @@
 /* Batch norm over the whole batch (--sync-bn): DataParallel and DistributedDataParallel then train as one device does,
- * running statistics included, however the batch is cut. */
+ * running statistics included, for any split of the batch. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@ enum { SEEDS = 3, RED_SEEDS = 3, STEPS = 2, DEVICES = 3 };
 #else
 enum { SEEDS = 10, RED_SEEDS = 10, STEPS = 3, DEVICES = 3 };
 #endif
-/* SEEDS: orders of the streams; RED_SEEDS: those that are tried until a missing wait must have shown. STEPS and
- * DEVICES: in the comparison of large batches with one device. */
+/* SEEDS: orders of the streams that are tried; RED_SEEDS: orders within which a missing wait must be visible. STEPS and
+ * DEVICES: for the comparison of large batches with one device. */
 
 static const char golden[] = "train_convnet_sgd_w4_syncbn";
 
@@ -32,8 +32,8 @@ static struct plan make(enum mode mode, int devices, size_t batch, size_t steps)
 
 enum { BUFFER_FLOATS = 2 * (16 + 32) };
 
-/* What a run leaves in memory that the parent sees; the buffers are those of the last step, which its update does not
- * touch. */
+/* The results of a run, in memory that it shares with the parent; the buffers are those of the last step, which the
+ * update does not change. */
 struct run {
     struct outcome outcomes[MAX_RANKS];
     float buffers[BUFFER_FLOATS];
@@ -41,7 +41,7 @@ struct run {
 
 static struct run *looked_at;
 
-/* Rank 0's are kept; parts of them may lie on other ranks. */
+/* Keeps rank 0's buffers; parts of them may be on other ranks. */
 static void look_at_buffers(struct session *s, struct outcome *o) {
     const ls_parameters *all = ls_model_tensors(s->model);
     float own[BUFFER_FLOATS], *at = o == looked_at->outcomes ? looked_at->buffers : own;
@@ -60,7 +60,7 @@ static void look_at_gradients_5(struct session *s, struct outcome *o) {
     o->gradient_error = stored_gradient_error(golden, "step5.grad.", s->model);
 }
 
-/* Takes the last step's update itself; the one that follows harms nobody any more. */
+/* Makes the last step's update itself; the update that follows is not checked. */
 static void look_at_final_state(struct session *s, struct outcome *o) {
     o->buffer_error = o->gradient_error = INFINITY;
     if (session_share_buffers(s) != LS_OK) return;
@@ -69,7 +69,7 @@ static void look_at_final_state(struct session *s, struct outcome *o) {
     o->gradient_error = stored_state_error(golden, "after.", s->model, false);
 }
 
-/* Every rank must come to the end with the same bits, buffers included, after every step. */
+/* All ranks must finish, and be bitwise equal after every step, buffers included. */
 static struct run *run(const struct plan *plan, void (*look)(struct session *s, struct outcome *o)) {
     struct run *run = looked_at = shared_alloc(sizeof *run);
     assert_non_null(run);
@@ -166,7 +166,7 @@ static void expect_one_device(struct plan plan, const struct run *single, double
 }
 
 /* 100 samples: 34 34 32 on three devices; nine: 3 3 3 on four, 2 2 2 2 1 on five; three at the end of an epoch: 1 1 1
- * on four and five, and the rest without any. */
+ * on four and five, the other devices without any. */
 TEST(pieces_follow_one_device) {
     static const struct {
         size_t batch, steps, samples;
@@ -187,8 +187,8 @@ TEST(pieces_follow_one_device) {
     }
 }
 
-/* One sample a step on each of two devices: alone, the second batch norm would have few values and quite another
- * result. Without sync_bn the same comparison fails, so it says something. */
+/* One sample a step on each of two devices: with its own sample only, each device's second batch norm would have few
+ * values and a very different result. Without sync_bn the same comparison fails, so the test can fail. */
 TEST(without_it_pieces_do_not_follow) {
     struct plan plan = make(MODE_SINGLE, 1, 2, 3);
     plan.samples = 20;
@@ -255,7 +255,7 @@ TEST(every_stream_mode_gives_the_same_bits_again) {
 static struct plan shuffled_plan(enum mode mode) {
     struct plan plan = make(mode, 3, 4, 3);
     plan.samples = 20;
-    plan.bucket_cap_mb = 0.01; /* buckets travel while batch norm's ranks meet */
+    plan.bucket_cap_mb = 0.01; /* buckets are reduced during batch norm's collectives */
     return plan;
 }
 
@@ -269,8 +269,8 @@ TEST(every_order_gives_the_right_bits) {
     }
 }
 
-/* Batch norm's collectives need no event of their own: they lie on the compute stream, between what they need and what
- * needs them. What brings that stream its inputs must hold in their presence, too. */
+/* Batch norm's collectives need no events: they run on the compute stream, in order. The waits that bring that stream
+ * its inputs must still suffice. */
 TEST(a_missing_wait_shows) {
     static const struct {
         enum mode mode;
@@ -279,7 +279,7 @@ TEST(a_missing_wait_shows) {
                  {MODE_DDP, "bucket ready"}, {MODE_DDP, "bucket reduced"}, {MODE_DDP, "batch used"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct plan plan = shuffled_plan(cases[c].mode);
-        plan.steps = 5; /* batches have two places: it takes a while until one is used again */
+        plan.steps = 5; /* the loader has memory for two batches, so each is used again only after some steps */
         struct run *expected = run(&plan, look_at_buffers);
         int seed = red_seed(&plan, RED_SEEDS, cases[c].wait, expected->outcomes, true);
         if (seed == 0) fail_msg("mode %d without \"%s\" is never wrong", (int)plan.mode, cases[c].wait);

@@ -79,7 +79,7 @@ TEST(convnet_gradients_are_pytorchs) {
 struct training {
     const struct plan *plan;
     const char *losses;
-    struct outcome *outcomes; /* shared; weights[0] and losses[0] (the accuracy) after the run */
+    struct outcome *outcomes; /* shared memory; weights[0] and losses[0] (the accuracy) after the run */
 };
 
 static void train(struct rank *rank) {
@@ -127,7 +127,7 @@ static int read_losses(const char *path, double losses[MAX_STEPS]) {
     return count;
 }
 
-/* The state after many steps of rounding is compared loosely; the losses are what must follow. */
+/* After many steps of rounding the state is compared loosely; the losses must follow closely. */
 static void expect_trajectory(struct plan plan) {
     double losses[MAX_STEPS];
     int ranks = plan_ranks(&plan);

@@ -1,5 +1,5 @@
 /* A batch of 100 on 3, 5, 6 and 8 devices: pieces as torch.chunk makes them, 34 34 32, five of 20, 17 17 17 17 17 15,
- * and seven of 13 and a 9. However it is cut, and whichever algorithm reduces, training follows one device within the
+ * and seven of 13 and a 9. With any split, and any all-reduce algorithm, training follows one device within the
  * tolerances of the golden runs. */
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ static struct plan convnet_plan(void) {
     return plan;
 }
 
-/* What a run leaves in memory that the parent sees: rank 0's parameters before the last update, too. */
+/* The results of a run, in memory that it shares with the parent, including rank 0's parameters before the last
+ * update. */
 struct run {
     struct outcome outcomes[MAX_RANKS];
     size_t parameter_count;
@@ -98,15 +99,14 @@ static void expect_to_follow(const struct plan *expected_plan, const struct run 
 TEST(mlp_follows_one_device) {
     struct plan plan = mlp_plan(), one = plan;
     struct run *single = run(&one);
-    assert_true(single->outcomes->losses[plan.steps - 1] < 0.5 * single->outcomes->losses[0]); /* it learns */
+    assert_true(single->outcomes->losses[plan.steps - 1] < 0.5 * single->outcomes->losses[0]); /* it trains */
     for (int i = 0; i < DEVICE_COUNTS; i++) {
         plan.mode = MODE_DP;
         plan.devices = device_counts[i];
         expect_to_follow(&one, single, &plan, 1e-4);
         plan.mode = MODE_DDP;
         for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
-            bool everything =
-                i % 2 == 0; /* on 3 and 6; what each does for any number of ranks is tested in tests/comm */
+            bool everything = i % 2 == 0; /* on 3 and 6; tests/comm tests each algorithm for any number of ranks */
             if (!everything && strcmp(a->name, "direct") != 0) continue;
             plan.allreduce = a->name;
             expect_to_follow(&one, single, &plan, 1e-4);
@@ -115,7 +115,7 @@ TEST(mlp_follows_one_device) {
     release(single);
 }
 
-/* Batch norm takes each piece's own statistics, so no run on several devices equals one device; the two modes, whose
+/* Batch norm uses each piece's own statistics, so no run on several devices equals one device; the two modes, whose
  * pieces are the same, equal each other. */
 TEST(convnet_is_the_same_in_both_modes) {
     for (int i = 0; i < DEVICE_COUNTS; i++) {

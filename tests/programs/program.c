@@ -24,9 +24,9 @@ enum { WORDS_MAX = 64, NAMES_CAPACITY = 16384 };
 
 static char shared_memory_before[NAMES_CAPACITY];
 
-/* --- what a test begins and ends with ----------------------------------------------------------------------------- */
+/* --- set-up and clean-up of a test ----------------------------------------------------------------------------- */
 
-/* The names in /dev/shm, each followed by a slash; not those of Open MPI, which other jobs on the machine may be
+/* The names in /dev/shm, each followed by a slash; except those of Open MPI, which other jobs on the machine may be
  * using. */
 static void list_shared_memory(char names[NAMES_CAPACITY]) {
     size_t length = 0;
@@ -76,9 +76,8 @@ int programs_setup(void **state) {
                                                       "SLURM_STEP_ID"};
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
-    /* In each of the thousand processes that these tests start, oneDNN writes its products' code anew: 30 ms for
-     * AVX-512, 4 for SSE4.1. The products that users get are tested in tests/kernels, tests/train and
-     * tests/parallel. */
+    /* In each of the thousand processes that these tests start, oneDNN generates the code of its matrix multiplies: 30
+     * ms for AVX-512, 4 for SSE4.1. tests/kernels, tests/train and tests/parallel test the code that users run. */
     setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
     list_shared_memory(shared_memory_before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -91,7 +90,7 @@ int programs_setup_to_compute(void **state) {
     return status;
 }
 
-/* Ends what is left, which is a failure. */
+/* Kills processes that are left, and fails if there are any. */
 static bool any_process_left(void) {
     pid_t pid = waitpid(-1, NULL, WNOHANG);
     if (pid < 0 && errno == ECHILD) return false;
@@ -131,7 +130,7 @@ static bool is_program(const char *word) {
     static const char *const programs[] = {
         "dp_train",  "ddp_train",     "ddprun", "mkdigits",   "gpu_check",       "fit_tn",       "replay",    "hello",
         "who_gets",  "who_holds",     "grade",  "bench_comm", "bench_dp_vs_ddp", "bench_memory", "calibrate", "tables",
-        "bench_gpt", "course_report", "flight", "who_hangs",  "visits",          "bench_launch"};
+        "bench_gpt", "course_report", "flight", "who_hangs",  "visits",          "bench_launch", "plan"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         if (strcmp(word, programs[i]) == 0) return true;
     return false;
@@ -249,7 +248,7 @@ void program_await(program *p, const char *text) {
     }
 }
 
-/* Reads a file of /proc/PID; the number of bytes, with a zero behind them. */
+/* Reads a file of /proc/PID; returns the number of bytes, and appends a zero. */
 static size_t read_proc(pid_t pid, const char *name, char *text, size_t capacity) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
@@ -355,8 +354,8 @@ void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]) {
 
 int count_lines(const char *text) { return count_text(text, "\n"); }
 
-/* Not one that the system chooses: it could give the same port, until somebody listens there, to another job of the
- * test, or to the end of a connection. Test programs that run side by side begin at places of their own. */
+/* Not a port that the system chooses: until a process listens there, the system could give the same port to another job
+ * of the test, or to one end of a connection. Test programs that run at the same time begin at different ports. */
 int free_port(void) {
     enum { FIRST = 10000, COUNT = 10000, OF_A_PROCESS = 37 };
     static int asked;

@@ -1,7 +1,7 @@
-/* The project's programs as a user runs them: started from a command line, watched, and gone without a trace.
+/* The project's programs as a user runs them: started from a command line, watched, and leaving nothing behind.
  *
- * A test's first child programs are started by program_start; the test process adopts what they leave behind, so that
- * programs that outlive their launcher are found. */
+ * program_start starts a test's first child programs; the test process adopts their orphans, so that programs that
+ * outlive their launcher are found. */
 #ifndef TESTS_PROGRAMS_PROGRAM_H
 #define TESTS_PROGRAMS_PROGRAM_H
 
@@ -25,7 +25,7 @@ typedef struct program {
 int programs_setup(void **state);
 int programs_teardown(void **state);
 
-/* programs_setup for programs that compute for long rather than start often: oneDNN uses all of this machine's
+/* programs_setup for programs that compute for a long time rather than start often: oneDNN uses all of this machine's
  * instructions. */
 int programs_setup_to_compute(void **state);
 
@@ -35,18 +35,18 @@ const char *build_folder(void);
 /* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the
  * program's name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full
  * stdout; STDERR=PATH opens its stderr there); dp_train, ddp_train, ddprun, mkdigits, gpu_check, fit_tn, replay,
- * hello, who_gets, who_holds, grade, bench_comm, bench_dp_vs_ddp, bench_memory, bench_gpt, bench_launch, calibrate, tables, course_report, flight, who_hangs and visits stand for
+ * plan, hello, who_gets, who_holds, grade, bench_comm, bench_dp_vs_ddp, bench_memory, bench_gpt, bench_launch, calibrate, tables, course_report, flight, who_hangs and visits stand for
  * the built programs wherever they are. */
 void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test
+/* Waits for the end and reads the output; returns p->status. Past the deadline the program is killed and the test
  * fails. */
 int program_finish(program *p);
 
-/* The same with another deadline than PROGRAM_DEADLINE_S. */
+/* The same with a different deadline than PROGRAM_DEADLINE_S. */
 int program_finish_within(program *p, double deadline_s);
 
-/* Takes the lines in which a launcher lists the ranks that failed out of err_text; how many they were. */
+/* Removes the lines in which a launcher lists the ranks that failed from err_text. Returns their number. */
 int program_take_failures(program *p);
 
 /* start, then finish. */
@@ -55,26 +55,27 @@ int program_run(program *p, const char *format, ...) __attribute__((format(print
 /* Waits until the program has written that text to stdout. */
 void program_await(program *p, const char *text);
 
-/* The running program, a rank of a launcher's, or 0. */
+/* The process of a launcher's rank, or 0. */
 pid_t program_rank(const program *launcher, int rank);
 
 /* Waits until all adopted processes have ended; fails past the deadline. */
 void programs_await_orphans(void);
 
-/* No file in /tmp or /dev/shm, outside of the test's folder, is open or mapped by the process: so none can be left. */
+/* Checks that the process has no file in /tmp or /dev/shm, outside the test's folder, open or mapped, so that none can
+ * be left. */
 void program_expect_no_named_files(pid_t pid);
 
-/* Fails unless the text is in what a program, which has ended, wrote to stdout. */
+/* Fails unless the stdout of the program, which has ended, contains the text. */
 void program_expect_text(const program *p, const char *text);
 
-/* The hash of the weights that a training run, which has ended, wrote to stdout. */
+/* The hash of the weights in the stdout of a training run that has ended. */
 enum { PROGRAM_HASH = 16 };
 void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]);
 
-/* Lines in a text. */
+/* The number of lines in a text. */
 int count_lines(const char *text);
 
-/* A TCP port that nobody uses now, and another one at each call. */
+/* A TCP port that is unused now, and a different one at each call. */
 int free_port(void);
 
 #endif

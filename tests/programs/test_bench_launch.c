@@ -1,4 +1,4 @@
-/* bench_launch as a user runs it; ddprun, which takes torchrun's options, stands in for torchrun. */
+/* The program bench_launch; ddprun, which accepts torchrun's options, replaces torchrun. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ TEST_IN(programs, test_all_launchers) {
     char torchrun[600];
     snprintf(torchrun, sizeof torchrun, "%s/ddprun", build_folder());
     char *csv = measure(torchrun, "--quiet", 0);
-    assert_int_equal(count_lines(csv), 1 + 5); /* PyTorch's ranks with one rank only */
+    assert_int_equal(count_lines(csv), 1 + 5); /* PyTorch's rows with one rank only */
     assert_non_null(strstr(csv, "\nlaunch,\"ddprun\",1,2,"));
     assert_non_null(strstr(csv, "\nlaunch,\"torchrun\",1,2,"));
     assert_non_null(strstr(csv, "\nlaunch,\"torchrun, PyTorch\",1,2,"));
@@ -55,7 +55,7 @@ TEST_IN(programs, test_without_torchrun) {
     assert_null(strstr(p.err_text, "not here"));
 }
 
-/* It takes its row with it, and the others are measured. */
+/* Its row is missing, and the others are measured. */
 TEST_IN(programs, test_a_launcher_that_fails) {
     static const char failing[] = "#!/bin/sh\nexit 1\n";
     char torchrun[600];

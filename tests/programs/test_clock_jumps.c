@@ -1,6 +1,6 @@
-/* The date of a machine is set, by a person or by NTP, while programs run. No deadline and no result depends on it: here it
- * jumps by a day between any two readings, for this program, which starts anew with preload/jumping_clock.c, and for those
- * that it runs. */
+/* A machine's date may be set, by a user or by NTP, while programs run. No deadline and no result depends on it: here
+ * it jumps by a day between any two readings, for this program, which restarts itself with preload/jumping_clock.c, and
+ * for those that it runs. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ TEST(the_date_jumps) {
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
-/* In a thread of its own, which runs the task where streams have no thread. */
+/* Waits in a thread of its own, which runs the task if streams have no thread. */
 static void *wait_for_stream(void *stream) {
     char error[200];
     ls_log_sink before = ls_log_capture(error, sizeof error);
@@ -40,12 +40,12 @@ static void *wait_for_stream(void *stream) {
     return NULL;
 }
 
-/* A task takes most of a second, and whoever else waits for it gives up after a tenth of one. */
+/* A task takes most of a second, and any other thread that waits for it gives up after a tenth of one. */
 static void check_deadline(struct devices *devices) {
     enum { TASK_US = 900000 };
     static int done;
     pthread_t thread;
-    if (strcmp(devices->mode, "inline") == 0) return; /* whoever enqueues it has run it */
+    if (strcmp(devices->mode, "inline") == 0) return; /* enqueueing has run it */
     ls_stream *stream = stream_of(devices, 0, LS_STREAM_COMM);
     ls_set_wait_timeout_s(0.1);
     store(stream, &done, 1, TASK_US);
@@ -94,7 +94,7 @@ TEST_IN(programs, training_is_the_same) {
     }
 }
 
-/* It takes its two seconds and little more, and says what it always says. */
+/* The program takes its two seconds and little more, and prints its usual message. */
 static void expect_timely(program *p, double begin_us, double least_s, int status, const char *text) {
     program_finish_within(p, LATE_S);
     double seconds = (ls_now_us() - begin_us) * 1e-6;
@@ -116,8 +116,8 @@ TEST_IN(programs, deadlines_are_kept) {
     kill(program_rank(&stopped, 1), SIGSTOP);
     double stopped_us = ls_now_us();
     expect_timely(&limited, limited_us, 1.9, 3, "the job was not done after 2 s and has been ended");
-    expect_timely(&alone, alone_us, 1.9, 3, "rank 1 of 2 did not come within 2 s");
-    expect_timely(&stopped, stopped_us, 1.9, 3, "rank 1 did not come within 2 s");
+    expect_timely(&alone, alone_us, 1.9, 3, "rank 1 of 2 did not arrive within 2 s");
+    expect_timely(&stopped, stopped_us, 1.9, 3, "rank 1 did not arrive within 2 s");
 }
 
 int main(int argc, char **argv) {

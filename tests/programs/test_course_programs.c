@@ -1,5 +1,5 @@
-/* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, who_holds's prediction
- * beside its count, the ways in which who_hangs does, and what visits counts. */
+/* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, who_holds's
+ * prediction and count, the ways of who_hangs, and the counts of visits. */
 #include <stdio.h>
 #include <string.h>
 
@@ -104,7 +104,7 @@ TEST_IN(programs, who_holds_predicts_what_it_counts) {
     static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         for (size_t s = 0; s < sizeof scenes / sizeof *scenes;
-             s++) { /* 13 samples: few devices get as many as others */
+             s++) { /* 13 samples: few devices get as many as another */
             assert_int_equal(program_run(&p, "who_holds --model %s %s --optimizer %s --batch 13", models[m], scenes[s],
                                          optimizers[(m + s) % 4]),
                              0);
@@ -113,8 +113,8 @@ TEST_IN(programs, who_holds_predicts_what_it_counts) {
     }
 }
 
-/* With Adam DataParallel's device 0 holds the bytes of the parameters 1 + 4 + 2 times, the others twice. The figures of
- * programs that train are in test_meta_programs.c. */
+/* With Adam DataParallel's device 0 holds the bytes of the parameters 1 + 4 + 2 times, the others twice.
+ * test_meta_programs.c has the figures of training programs. */
 TEST_IN(programs, who_holds_shows_what_is_held) {
     static const char line[] = "who_holds --devices 4 --model mlp:784,27000,27000,27000,10";
     assert_int_equal(program_run(&p, "%s", line), 0);
@@ -131,11 +131,11 @@ TEST_IN(programs, who_holds_refuses) {
     static const struct {
         const char *options, *text;
     } bad[] = {{"--mode both", "'both' is unknown, choose single, dp or ddp"},
-               {"--devices 65", "it must be 1 to 64"},
+               {"--devices 65", "expected 1 to 64"},
                {"--mode single --devices 2", "--mode single has one device, not 2"},
                {"--devices 9 --batch 8", "9 devices cannot share a batch of 8 samples"},
-               {"--batch 0", "it must be 1 to"},
-               {"--model bla", "there is no model \"bla\""},
+               {"--batch 0", "expected 1 to"},
+               {"--model bla", "unknown model \"bla\""},
                {"--model branched", "has parameters that no pass takes"},
                {"--optimizer lion", "choose sgd, momentum, adam or adamw"},
                {"4", "'4' is not an option"}};
@@ -151,7 +151,7 @@ TEST_IN(programs, who_holds_refuses) {
 
 /* --- who_hangs and visits --------------------------------------------------------------------------------------------- */
 
-/* Of each way the first line of the table. */
+/* The first line of the table for each way. */
 TEST_IN(programs, who_hangs_parts_where_it_says) {
     static const struct {
         const char *options, *line;
@@ -178,11 +178,11 @@ TEST_IN(programs, who_hangs_ends_well_without_a_way) {
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 who_hangs"), 0);
     assert_string_equal(p.err_text, "");
     assert_int_equal(program_run(&p, "who_hangs"), 2);
-    expect_error("one rank waits for nobody");
+    expect_error("who_hangs needs several ranks");
     assert_int_equal(program_run(&p, "who_hangs --way none"), 2);
 }
 
-/* Weights of zero have seen nothing. (Runs that count: where ranks are lost and come back.) */
+/* Weights of zero count no visits. (Runs with visits: in the tests of lost and returning ranks.) */
 TEST_IN(programs, visits_counts_what_a_run_has_trained_on) {
     const char *folder = scratch_path("samples");
     assert_int_equal(program_run(&p, "visits --write %s", folder), 0);

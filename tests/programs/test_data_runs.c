@@ -45,7 +45,7 @@ TEST_IN(programs, test_float_targets_train_in_both_modes) {
     assert_null(strstr(p.out_text, "accuracy"));
 }
 
-/* The numbers of auto are announced and kept; a run that goes on with others says so. */
+/* The numbers of auto are printed and saved; a run that resumes with different ones reports it. */
 TEST_IN(programs, test_normalization_is_announced_and_kept) {
     char hash[PROGRAM_HASH + 1], options[400];
     static const char numbers[] = "auto (mean 0.5 0.249 0.1235, deviation 0.2898 0.1449 0.07244)";

@@ -1,8 +1,9 @@
-/* --elastic as users run it: ranks are killed at random times, and come back; the job goes on with those that are left. Each
- * sample is trained on once an epoch, the weights have the bits of the same groups that resume from checkpoints, and nothing
- * is left. (Each moment of a step: tests/ddp_procs/test_elastic.c.)
+/* The option --elastic: ranks are killed at random times, and return; the job continues with the others. Each sample is
+ * trained on once per epoch, the weights have the bits of the same groups resumed from checkpoints, and nothing is
+ * left. (Each moment of a step: tests/ddp_procs/test_elastic.c.)
  *
- * LS_ELASTIC_KILLS: how many ranks test_random_kills kills, in place of 6; LS_ELASTIC_SEED: when, and which. */
+ * LS_ELASTIC_KILLS: the number of ranks that test_random_kills kills, instead of 6; LS_ELASTIC_SEED: seed for when, and
+ *                   which. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 enum { SAMPLES = 600, EPOCHS = 200, STEPS = EPOCHS * SAMPLES / COUNTED_BATCH, LEGS = 64 };
 
-/* Groups that a run has had, from which step on. */
+/* A group of a run, and its first step. */
 static struct leg {
     int ranks;
     long long step;
@@ -42,9 +43,9 @@ static void start_run(const char *launch) {
     program_await(&p, "\n");
 }
 
-/* --- what a run says ---------------------------------------------------------------------------------------------- */
+/* --- a run's messages --------------------------------------------------------------------------------------------- */
 
-/* "3 ranks go on from step 118", "1 rank goes on from step 9": reads what is before and behind `at`. */
+/* "3 ranks go on from step 118", "1 rank goes on from step 9": reads the words before and the step after `at`. */
 static bool read_leg(const char *text, const char *at, struct leg *leg) {
     const char *line = at;
     while (line > text && line[-1] != ';') line--;
@@ -62,14 +63,14 @@ static void read_legs(int ranks) {
 
 static void show_run(const char *what) { fail_msg("%s: status %d, %s%s", what, p.status, p.out_text, p.err_text); }
 
-/* Kills that rank, or one that there is. */
+/* Kills that rank, or one that exists. */
 static void kill_rank(int rank) {
     pid_t victim = program_rank(&p, rank);
     for (int r = 0; victim == 0 && r < 8; r++) victim = program_rank(&p, r);
     if (victim > 0) kill(victim, SIGKILL);
 }
 
-/* --- what came of it ----------------------------------------------------------------------------------------------- */
+/* --- results ------------------------------------------------------------------------------------------------------- */
 
 static void expect_counts(void) {
     int counts[SAMPLES];
@@ -81,7 +82,7 @@ static void expect_counts(void) {
         }
 }
 
-/* Each group resumes where the one before was saved. */
+/* Each group resumes from the checkpoint of the one before. */
 static void expect_bits_of_checkpoints(const char *more) {
     char hash[PROGRAM_HASH + 1], there[PROGRAM_HASH + 1], begin[400], save[300];
     bool resumes = false;
@@ -104,7 +105,7 @@ static void expect_bits_of_checkpoints(const char *more) {
     if (strcmp(hash, there) != 0) show_run("other bits than by checkpoints");
 }
 
-/* The run has ended well, having begun with so many ranks. */
+/* Checks that the run, which began with `ranks` ranks, has succeeded. */
 static void expect_good_run(int ranks, const char *more) {
     expect_counts();
     read_legs(ranks);
@@ -113,7 +114,7 @@ static void expect_good_run(int ranks, const char *more) {
 
 /* --- tests ---------------------------------------------------------------------------------------------------------- */
 
-/* A run whose rank is killed, and which says so; again where the run was over before that. */
+/* Runs the command and kills the rank until the run reports it; repeats if the run ended before. */
 static pid_t kill_in_run(const char *command, int rank, const char *words) {
     enum { TRIES = 20 };
     for (int i = 0; i < TRIES; i++) {
@@ -149,12 +150,12 @@ TEST_IN(programs, test_ddprun) {
     kill_one("ddprun --nproc-per-node 4 --elastic 3:5 ddp_train", 1, "--quiet --batch-size 60");
 }
 
-/* It is started again, and joins. */
+/* A killed rank is restarted, and joins. */
 TEST_IN(programs, test_a_rank_comes_back) {
     make_data();
     kill_in_run("ddp_train --spawn 3 --elastic 2:3 --max-restarts 1", 1, " joins; 3 ranks go on from step ");
     expect_good_run(3, "--quiet");
-    assert_non_null(strstr(p.err_text, " was ended by signal 9 (Killed); it is started again (restart 1 of 1)"));
+    assert_non_null(strstr(p.err_text, " was ended by signal 9 (Killed); this rank starts again (restart 1 of 1)"));
     assert_int_equal(legs[leg_count - 1].ranks, 3);
 }
 
@@ -163,7 +164,7 @@ static int number_of(const char *variable, int otherwise) {
     return text ? atoi(text) : otherwise;
 }
 
-/* Until so many have been killed; a run whose ranks are too few has ended as it should. */
+/* Repeats until that many have been killed; a run with too few ranks left must end as specified. */
 TEST_IN(programs, test_random_kills) {
     static const char *const recipes[] = {"--accumulate 1", "--shard contiguous --allreduce ring --bucket-cap-mb 0.001",
                                           "--accumulate 2"};
@@ -191,7 +192,7 @@ TEST_IN(programs, test_random_kills) {
     }
 }
 
-/* --- the ends ------------------------------------------------------------------------------------------------------- */
+/* --- ends ----------------------------------------------------------------------------------------------------------- */
 
 static void await_lines(int count) {
     double until_us = ls_now_us() + PROGRAM_DEADLINE_S * 1e6;
@@ -201,7 +202,7 @@ static void await_lines(int count) {
     }
 }
 
-/* Who died first is named. */
+/* The rank that died first is named. */
 TEST_IN(programs, test_too_few_are_left) {
     char line[100];
     program_start(
@@ -218,7 +219,7 @@ TEST_IN(programs, test_too_few_are_left) {
     if (!strstr(p.err_text, line)) show_run("the first is not named");
 }
 
-/* It is left out at the deadline, and ended with the job. */
+/* A stopped rank is left out at the deadline, and ended with the job. */
 TEST_IN(programs, test_a_rank_is_stopped) {
     program_start(&p,
                   "ddp_train --spawn 3 --elastic 2:3 --model mlp:784,16,10 --batch-size 60 --steps 6000 --no-evaluate "
@@ -234,12 +235,12 @@ TEST_IN(programs, test_a_loss_that_is_not_finite) {
                 "ddp_train --spawn 3 --elastic 1:3 --max-restarts 3 --model mlp:784,16,10 --batch-size 60 --steps 100 "
                 "--no-evaluate --lr 1e30");
     assert_int_equal(p.status, 1);
-    assert_null(strstr(p.err_text, "started again"));
+    assert_null(strstr(p.err_text, "starts again"));
     const char *last = strstr(p.err_text, "ddp_train: error: ");
     if (!last || !strstr(last, "exited with status 1: step 1 (epoch 0): the loss is nan")) show_run("no cause");
 }
 
-/* Files of lines go on, whoever is rank 0. */
+/* Files of lines continue, whichever process is rank 0. */
 TEST_IN(programs, test_lines) {
     make_data();
     char lines[300];
@@ -252,29 +253,31 @@ TEST_IN(programs, test_lines) {
     free(text);
 }
 
-/* --- what does not go together --------------------------------------------------------------------------------------- */
+/* --- incompatible options -------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_refusals) {
     static const struct {
         const char *command, *words;
     } refused[] = {
-        {"ddp_train --spawn 2 --elastic 1:2 --shard-state 1", "--elastic does not go with --shard-state"},
-        {"ddp_train --spawn 2 --elastic 1:2 --pipeline 2", "--elastic does not go with --pipeline"},
-        {"ddp_train --spawn 2 --elastic 1:2 --tensor 2", "--elastic does not go with --tensor"},
-        {"ddp_train --spawn 2 --elastic 1:2 --compress topk:0.1", "--elastic does not go with --compress topk"},
-        {"ddp_train --spawn 2 --elastic 1:2 --join", "--elastic does not go with --uneven and --join"},
-        {"ddp_train --spawn 2 --elastic 1:2 --uneven", "--elastic does not go with --uneven and --join"},
-        {"ddp_train --spawn 2 --elastic 1:2 --debug-ranks", "--elastic does not go with --debug-ranks"},
-        {"ddp_train --spawn 2 --elastic 1:2 --backend nccl", "--elastic does not go with --backend nccl"},
-        {"ddp_train --spawn 2 --elastic 1:2 --device-kind meta", "--elastic does not go with --device-kind meta"},
-        {"ddp_train --spawn 2 --elastic 1:2 --resident-batches 2", "--elastic does not go with --resident-batches"},
-        {"ddp_train --spawn 2 --elastic 1:2 --trace traces", "--elastic does not go with --trace"},
+        {"ddp_train --spawn 2 --elastic 1:2 --shard-state 1", "--elastic cannot be combined with --shard-state"},
+        {"ddp_train --spawn 2 --elastic 1:2 --pipeline 2", "--elastic cannot be combined with --pipeline"},
+        {"ddp_train --spawn 2 --elastic 1:2 --tensor 2", "--elastic cannot be combined with --tensor"},
+        {"ddp_train --spawn 2 --elastic 1:2 --compress topk:0.1", "--elastic cannot be combined with --compress topk"},
+        {"ddp_train --spawn 2 --elastic 1:2 --join", "--elastic cannot be combined with --uneven and --join"},
+        {"ddp_train --spawn 2 --elastic 1:2 --uneven", "--elastic cannot be combined with --uneven and --join"},
+        {"ddp_train --spawn 2 --elastic 1:2 --debug-ranks", "--elastic cannot be combined with --debug-ranks"},
+        {"ddp_train --spawn 2 --elastic 1:2 --backend nccl", "--elastic cannot be combined with --backend nccl"},
+        {"ddp_train --spawn 2 --elastic 1:2 --device-kind meta",
+         "--elastic cannot be combined with --device-kind meta"},
+        {"ddp_train --spawn 2 --elastic 1:2 --resident-batches 2",
+         "--elastic cannot be combined with --resident-batches"},
+        {"ddp_train --spawn 2 --elastic 1:2 --trace traces", "--elastic cannot be combined with --trace"},
         {"ddp_train --spawn 4 --elastic 2:4 --batch-size 64",
          "a batch of 64 samples cannot be shared equally by 3 ranks"},
-        {"ddp_train --spawn 4 --elastic 5:6", "--elastic 5:6 does not allow the 4 ranks that are to be started"},
-        {"ddp_train --spawn 4 --elastic 4", "--elastic is '4', but must be MIN:MAX"},
-        {"ddp_train --spawn 4 --elastic 4:2", "--elastic is '4:2', but must be MIN:MAX"},
-        {"ddp_train --spawn 2 --elastic 0:2", "--elastic is '0:2', but must be MIN:MAX"},
+        {"ddp_train --spawn 4 --elastic 5:6", "--elastic 5:6 does not allow the 4 ranks to be started"},
+        {"ddp_train --spawn 4 --elastic 4", "--elastic is '4'; expected MIN:MAX"},
+        {"ddp_train --spawn 4 --elastic 4:2", "--elastic is '4:2'; expected MIN:MAX"},
+        {"ddp_train --spawn 2 --elastic 0:2", "--elastic is '0:2'; expected MIN:MAX"},
         {"ddp_train --elastic 1:2", "--elastic needs a launcher that outlives its ranks"},
         {"ddprun --nproc-per-node 2 ddp_train --elastic 1:2", "--elastic needs a launcher that outlives its ranks"},
         {"ddprun --nproc-per-node 2 --elastic 3:4 ddp_train", "--elastic 3:4 does not allow the 2 ranks"},

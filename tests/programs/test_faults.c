@@ -1,7 +1,7 @@
-/* Ranks and programs that are killed, stopped, leave early or never come: whoever is left ends by itself, names the one
- * that is missing, and nothing stays behind.
+/* Ranks and programs that are killed, stopped, leave early or never arrive: the remaining ones end by themselves, name
+ * the missing one, and leave nothing behind.
  *
- * Ranks are started by hand, with what a launcher would give them: nobody helps them to notice. */
+ * Ranks are started without a launcher, but with its variables: no launcher helps them to detect the loss. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@
 
 enum { RANKS_MAX = 8 };
 
-/* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks
- * share. */
+/* Small enough that an epoch is short under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks share
+ * evenly. */
 static const char *const endless = "--model mlp:784,32,10 --batch-size 60 --epochs 100000 --no-evaluate --quiet";
 
 typedef struct job {
@@ -38,14 +38,14 @@ static void start_rank(job *j, int rank, const char *options) {
                   rank, j->world_size, rank, j->world_size, j->port, j->streams, options);
 }
 
-/* All but `missing` (-1: all). */
+/* Starts all ranks except `missing` (-1: all). */
 static void start_ranks(job *j, int missing, const char *options) {
     for (int r = 0; r < j->world_size; r++)
         if (r != missing) start_rank(j, r, options);
 }
 
-/* All but the lost rank end with status 3 and one error, which names it and says the verdict; `tables`: how many of them
- * show where all ranks were. */
+/* All ranks except the lost one end with status 3 and one error, which names it and has the verdict; `tables`: the
+ * number of ranks that print the table of all ranks' operations. */
 static void expect_survivors(job *j, int lost, const char *verdict, int tables) {
     char wanted[64];
     int shown = 0;
@@ -74,7 +74,7 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
     j.streams = streams;
     start_ranks(&j, -1, options);
     program_await(&j.ranks[0], "\n"); /* the line before the first step */
-    usleep(150000);                   /* it is somewhere in a step now, wherever that is */
+    usleep(150000);                   /* by now it is somewhere in a step */
     for (int r = 0; r < world_size; r++) program_expect_no_named_files(j.ranks[r].pid);
     kill(j.ranks[lost].pid, SIGKILL);
     assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
@@ -101,7 +101,7 @@ TEST_IN(programs, test_an_owner_of_shards_is_killed) {
     kill_one(3, 2, "threads", "deep", "--shard-state 3 --prefetch-blocks 2 --checkpoint-activations sqrt");
 }
 
-/* In a send, in a receive or in between; of a grid also in the other replica's. */
+/* In a send, in a receive or in between; in a grid also while it waits for the other replica. */
 TEST_IN(programs, test_a_stage_is_killed) {
     kill_one(3, 0, "inline", "deep", "--pipeline 3 --accumulate 6");
     kill_one(3, 1, "threads", "convnet", "--pipeline 3 --accumulate 2 --schedule gpipe");
@@ -111,7 +111,8 @@ TEST_IN(programs, test_a_stage_is_killed) {
     kill_one(4, 3, "inline", "convnet", "--pipeline 2 --accumulate 2 --shard-state 1");
 }
 
-/* In an all-reduce, a gather or a scatter of layers that ranks share, or of gradients: the others wait in either group. */
+/* In an all-reduce, a gather or a scatter of layers that ranks share, or of gradients: the others wait in one of the
+ * groups. */
 TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
     kill_one(2, 1, "inline", "mlp", "--tensor 2");
     kill_one(4, 2, "threads", "convnet", "--tensor 2");
@@ -140,7 +141,7 @@ TEST_IN(programs, test_a_rank_is_stopped) {
     enum { JOBS = sizeof rows / sizeof *rows };
     static job jobs[JOBS];
     char options[256];
-    for (int i = 0; i < JOBS; i++) { /* all wait at the same time */
+    for (int i = 0; i < JOBS; i++) { /* all jobs wait at the same time */
         jobs[i] = make_job(rows[i].ranks);
         jobs[i].streams = rows[i].streams;
         snprintf(options, sizeof options, "%s --timeout 2 %s", endless, rows[i].how);
@@ -151,15 +152,15 @@ TEST_IN(programs, test_a_rank_is_stopped) {
     }
     for (int i = 0; i < JOBS; i++) {
         program *p = &jobs[i].ranks[rows[i].stopped];
-        expect_survivors(&jobs[i], rows[i].stopped, " did not come within 2 s", 1);
-        kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
+        expect_survivors(&jobs[i], rows[i].stopped, " did not arrive within 2 s", 1);
+        kill(p->pid, SIGCONT); /* when continued, it reports that the group is broken */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);
         if (!strstr(p->err_text, "has given up")) fail_msg("job %d: %s", i, p->err_text);
     }
 }
 
-/* Each rank ends with status 2 and so many lines, the first of which says what rank 1 has and what rank 0. */
+/* Each rank ends with status 2 and `lines` lines, the first of which has the values of ranks 1 and 0. */
 static void expect_refusal(job *j, int lines, const char *wanted) {
     for (int r = 0; r < j->world_size; r++) {
         const program *p = &j->ranks[r];
@@ -170,20 +171,20 @@ static void expect_refusal(job *j, int lines, const char *wanted) {
     }
 }
 
-/* All options are in tests/ddp_procs/test_agree.c; here are those that a rank noticed late or never. */
+/* tests/ddp_procs/test_agree.c tests all options; these are the ones that a rank used to notice late or never. */
 TEST_IN(programs, test_ranks_of_other_settings) {
     static const struct {
         int lines;
         const char *option, *first;
     } others[] = {
-        {1, "--lr 0.1", "--lr: rank 1 has 0.1, rank 0 has 0.001; it must be the same on all ranks"},
-        {1, "--epochs 1", "--epochs: rank 1 has 1, rank 0 has 100000; "},
-        {1, "--shard contiguous", "--shard: rank 1 has contiguous, rank 0 has strided; "},
-        {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
-        {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
-        {1, "--shard-state 1", "--shard-state: rank 1 has 1, rank 0 has 0; "},
+        {1, "--lr 0.1", "--lr: rank 1 has 0.1, but rank 0 has 0.001; expected the same on all ranks"},
+        {1, "--epochs 1", "--epochs: rank 1 has 1, but rank 0 has 100000; "},
+        {1, "--shard contiguous", "--shard: rank 1 has contiguous, but rank 0 has strided; "},
+        {1, "--compress fp16", "--compress: rank 1 has fp16, but rank 0 has none; "},
+        {1, "--sync-bn", "--sync-bn: rank 1 has on, but rank 0 has off; "},
+        {1, "--shard-state 1", "--shard-state: rank 1 has 1, but rank 0 has 0; "},
         {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
-         "--drop-last: rank 1 has on, rank 0 has off; "},
+         "--drop-last: rank 1 has on, but rank 0 has off; "},
         {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},
     };
     enum { COUNT = sizeof others / sizeof *others };
@@ -198,12 +199,12 @@ TEST_IN(programs, test_ranks_of_other_settings) {
     for (int i = 0; i < COUNT; i++) expect_refusal(&jobs[i], others[i].lines, others[i].first);
 }
 
-/* It says what is wrong with them; the other does not wait for it. */
+/* The rank reports the error; the other does not wait for it. */
 TEST_IN(programs, test_a_rank_of_options_that_are_wrong_anyway) {
     static job jobs[2];
     char wrong[256];
     snprintf(wrong, sizeof wrong, "%s --batch-size 1", endless);
-    for (int i = 0; i < 2; i++) { /* rank i is the wrong one */
+    for (int i = 0; i < 2; i++) { /* rank i has the wrong options */
         jobs[i] = make_job(2);
         for (int r = 0; r < 2; r++) start_rank(&jobs[i], r, r == i ? wrong : endless);
     }
@@ -211,8 +212,8 @@ TEST_IN(programs, test_a_rank_of_options_that_are_wrong_anyway) {
         for (int r = 0; r < 2; r++) {
             program *p = &jobs[i].ranks[r];
             const char *wanted = r == i   ? "2 devices cannot share a batch of 1 samples"
-                                 : i == 1 ? "--batch-size: rank 1 has 1, rank 0 has 60; "
-                                          : "--batch-size: rank 1 has 60, rank 0 has 1; ";
+                                 : i == 1 ? "--batch-size: rank 1 has 1, but rank 0 has 60; "
+                                          : "--batch-size: rank 1 has 60, but rank 0 has 1; ";
             program_finish(p);
             if (p->status != 2 || count_lines(p->err_text) != 1 || !strstr(p->err_text, wanted))
                 fail_msg("rank %d, which should say '%s', ended with %d: %s", r, wanted, p->status, p->err_text);
@@ -220,7 +221,7 @@ TEST_IN(programs, test_a_rank_of_options_that_are_wrong_anyway) {
     }
 }
 
-/* The same program but for one byte of the id that its linker gave it. */
+/* The same program except for one byte of its build id. */
 static void write_another_build(const char *name) {
     static const char note[] = "\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU";
     char path[4200];
@@ -246,7 +247,7 @@ TEST_IN(programs, test_a_rank_of_another_build) {
     expect_refusal(&j, 1, "the program's build: rank 1 has ");
 }
 
-/* What each rank says is said once, and the launcher's status is theirs. */
+/* The ranks' common message is printed once, and the launcher has their status. */
 TEST_IN(programs, test_ranks_of_a_launcher_with_other_settings) {
     static program p;
     char script[4600];
@@ -255,12 +256,14 @@ TEST_IN(programs, test_ranks_of_a_launcher_with_other_settings) {
     program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s", scratch_path("script"));
     assert_int_equal(p.status, 2);
     assert_int_equal(count_lines(p.err_text), 3);
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 1 has 1, rank 0 has 0; it must be the same on all ranks"));
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 2 has 2, rank 0 has 0; it must be the same on all ranks"));
+    assert_non_null(
+        strstr(p.err_text, "error: --seed: rank 1 has 1, but rank 0 has 0; expected the same on all ranks"));
+    assert_non_null(
+        strstr(p.err_text, "error: --seed: rank 2 has 2, but rank 0 has 0; expected the same on all ranks"));
     assert_non_null(strstr(p.err_text, "exited with status 2: --seed: rank "));
 }
 
-/* A launcher's script may train twice: the second run does not take the keys of the first. */
+/* A launcher's script may train twice: the second run does not use the keys of the first. */
 TEST_IN(programs, test_two_runs_of_a_launcher) {
     static program p;
     char script[9200];
@@ -275,7 +278,7 @@ TEST_IN(programs, test_two_runs_of_a_launcher) {
 
 TEST_IN(programs, test_a_rank_never_joins) {
     static job jobs[4];
-    for (int missing = 0; missing < 3; missing++) { /* all wait at the same time */
+    for (int missing = 0; missing < 3; missing++) { /* all jobs wait at the same time */
         jobs[missing] = make_job(3);
         start_ranks(&jobs[missing], missing, "--batch-size 6 --timeout 2");
     }
@@ -284,14 +287,14 @@ TEST_IN(programs, test_a_rank_never_joins) {
     start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
     for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "", 0);
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why", 0);
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; see its error", 0);
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */
 
 static const char *const launchers[] = {"ddp_train --spawn 3", "ddprun --nproc-per-node 3 ddp_train"};
 
-/* Starts the job and waits until it trains; the process of rank 1. */
+/* Starts the job and waits until it trains. Returns the process of rank 1. */
 static pid_t start_job(program *p, const char *launcher) {
     program_start(p, "%s %s --save %s", launcher, endless, scratch_path("weights"));
     program_await(p, "\nepoch ");
@@ -314,7 +317,7 @@ TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
         snprintf(first, sizeof first, ": rank 1 (pid %d) failed first, at ", (int)pid);
         assert_non_null(strstr(p.err_text, first));
         assert_in_range(program_take_failures(&p), 1, 3);
-        /* the survivors', if they had time for them, and the launcher's */
+        /* those of the survivors, if they had time, and the launcher's */
         assert_true(count_text(p.err_text, ": error: ") <= 3);
         assert_int_equal(scratch_file_count(), 0);
     }

@@ -1,4 +1,4 @@
-/* fit_tn as a user runs it: what it refuses, and the picture. What it says of points is in test_results.c. */
+/* The program fit_tn: its refusals and the picture. test_results.c tests its output for points. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,22 +33,22 @@ TEST_IN(programs, test_csvs_that_are_refused) {
          "has the models a, b, ...; choose one with --model", 2},
         {"a,DDP,1,8,8,measured,10,,,,\n", "--model=b", "has no rows of the model b", 1},
         {"a,DDP,1,8,8,measured,10,,,,\n", "--mode=dp", "has no rows of mode dp", 1},
-        {"a,DDP,1,8,8,measured,10,,,\n", "", ":2: 10 cells, and the head has 11", 1},
+        {"a,DDP,1,8,8,measured,10,,,\n", "", ":2: the row has 10 cells, but the head has 11", 1},
         {"a,DDP,1,8,8,measured,\"10,,,,\n", "", ":3: a quote is out of place", 1},
         {"a,DDP,1,8,8,measured,1\"0\",,,,\n", "", ":2: a quote is out of place", 1},
-        {"a,DDP,1,8,8,measured,ten,,,,\n", "", ":2: step_ms is 'ten', which is no number", 1},
-        {"a,DDP,1,8,8,measured,nan,,,,\n", "", ":2: step_ms is 'nan', which is no number", 1},
-        {"a,DDP,1.5,8,8,measured,10,,,,\n", "", ":2: n is '1.5', which is not within", 1},
-        {"a,DDP,1e9,8,8,measured,10,,,,\n", "", "which is not within 1 .. 1e6", 1},
+        {"a,DDP,1,8,8,measured,ten,,,,\n", "", ":2: step_ms is 'ten'; expected a number", 1},
+        {"a,DDP,1,8,8,measured,nan,,,,\n", "", ":2: step_ms is 'nan'; expected a number", 1},
+        {"a,DDP,1.5,8,8,measured,10,,,,\n", "", ":2: n is '1.5'; expected 1 to 1e6", 1},
+        {"a,DDP,1e9,8,8,measured,10,,,,\n", "", "expected 1 to 1e6", 1},
         {"a,DDP,1,8,8,measured,-10,,,,\n", "", "the time of N = 1 is -10 ms", 1},
         {"a,DDP,1,8,8,measured,,,,,\n", "", "the time of N = 1 is nan ms", 1},
         {"a,DDP,1,8,8,measured,10,,,,\na,DDP,2,8,4,replayed,9,,,,\n", "",
-         ":3: how is replayed, and in line 2 it was measured", 1},
+         ":3: how is replayed, but line 2 has measured", 1},
         {"a,single,1,8,8,measured,10,,,,\na,DDP,2,8,4,measured,9,,,,\na,DDP,2,8,4,measured,9,,,,\n", "",
-         ":4: N = 2 of ddp stands in line 3 already", 1},
-        {"a,DDP,1,8,8,measured,10,,,,\n", "--how=virtual", "--how=virtual, but", 2},
-        {"", "", "there are no rows in it", 1},
-        {"a,DDP,4,8,2,measured,10,,yes,,\n", "", "a fit takes 1 to 64 points, and there are 0", 1},
+         ":4: N = 2 of ddp is already in line 3", 1},
+        {"a,DDP,1,8,8,measured,10,,,,\n", "--how=virtual", "--how is virtual, but", 2},
+        {"", "", "has no rows", 1},
+        {"a,DDP,4,8,2,measured,10,,yes,,\n", "", "a fit takes 1 to 64 points, but there are 0", 1},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         write_csv(cases[i].rows);
@@ -64,9 +64,9 @@ TEST_IN(programs, test_csvs_that_are_refused) {
     scratch_write("points.csv", devices, sizeof devices - 1);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "has rows for each device; fit replay.csv"));
-    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0); /* which nobody writes to */
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0); /* without a writer */
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("pipe")), 1);
-    assert_non_null(strstr(p.err_text, "it is not a regular file"));
+    assert_non_null(strstr(p.err_text, "not a regular file"));
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("missing.csv")), 1);
     assert_non_null(strstr(p.err_text, "cannot open"));
 }
@@ -128,7 +128,7 @@ TEST_IN(programs, test_the_picture) {
     assert_int_equal(access(scratch_path("a_picture.svg"), R_OK), 0);
     assert_int_equal(access(scratch_path("a_picture.csv"), R_OK), 0);
     assert_string_equal(p.err_text, "");
-    /* without communication there is nothing to see but the law itself; weak scaling has another axis */
+    /* without communication the picture has only the law itself; weak scaling has a different axis */
     assert_int_equal(
         program_run(&p, "fit_tn --points=1:50,2:50,4:50 --scaling=weak --plot=%s", scratch_path("weak.png")), 0);
     expect_picture("weak.png");

@@ -1,5 +1,5 @@
-/* Flight records as a user meets them: ddp_train --flight writes one when a rank is killed and none otherwise, build/flight
- * shows it again, and what is no record is refused in one line. */
+/* Flight records of programs: ddp_train --flight writes one if a rank is killed and none otherwise, build/flight shows
+ * it again, and other files are refused in one line. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ TEST_IN(programs, a_killed_rank_leaves_one_record_that_can_be_shown) {
         program_expect_text(&shown, "\n  rank 1          died ");
         program_expect_text(&shown, " all_reduce of bucket 0 (25456 fp32, sum)");
         assert_int_equal(count_text(shown.out_text, ", the last of its operations, by when it called them:\n"), 3);
-        int rows = count_lines(shown.out_text) - (1 + 1 + 3 * (1 + 2)); /* of ranks, which may be together */
+        int rows = count_lines(shown.out_text) - (1 + 1 + 3 * (1 + 2)); /* rows of ranks, which may share one */
         assert_true(rows == 2 || rows == 3);
         if (!strstr(job.err_text, path) || !strstr(job.err_text, ": rank 1 is missing at #"))
             fail_msg("the job said: %s", job.err_text);
@@ -78,7 +78,7 @@ TEST_IN(programs, a_good_run_leaves_no_record) {
     assert_non_null(strstr(p.err_text, "/none: No such file or directory; give a folder that can be written"));
 }
 
-/* A run with the option ends well, with the bits of one without. */
+/* A run with the option succeeds, with the bits of one without. */
 static void expect_same_bits(const char *run, const char *option) {
     static program p;
     char plain[PROGRAM_HASH + 1], compared[PROGRAM_HASH + 1];
@@ -92,19 +92,19 @@ static void expect_same_bits(const char *run, const char *option) {
 
 static const char *const good_runs[] = {
     "--spawn 3 --model convnet --uneven --join",
-    "--spawn 3 --model deep --shard-state 3 --sync-bn",
+    "--spawn 3 --model convnet --shard-state 3 --sync-bn",
     "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
     "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
     "--spawn 3 --model branched --find-unused",
 };
 
-/* Labels, too, are the same on all ranks, whatever they share. */
+/* Labels are also the same on all ranks, whatever these share. */
 TEST_IN(programs, debug_collectives_has_nothing_against_good_runs) {
     for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-collectives");
     expect_same_bits("--spawn 2 --model mlp --compress topk:0.1 --clip-norm 1 --debug-ranks", "--debug-collectives");
 }
 
-/* Nor what values are said to be (tests/ddp_procs/test_debug_values.c), in half precision and in recomputed segments, too. */
+/* Nor have labels of values (tests/ddp_procs/test_debug_values.c), including half precision and recomputed segments. */
 TEST_IN(programs, debug_values_has_nothing_against_good_runs) {
     for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-values");
     expect_same_bits("--spawn 2 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --precision bf16 "
@@ -131,7 +131,7 @@ TEST_IN(programs, debug_collectives_holds_operations_back) {
     if (!held_back) fail_msg("the job said: %s", job.err_text);
 }
 
-/* A folder that has vanished since, or a full disk: the failure stays what it was. */
+/* A folder that has vanished since, or a full disk: the original failure is still reported. */
 TEST_IN(programs, a_record_that_cannot_be_written_is_said_so) {
     static program p;
     kill_a_rank(&p, "LS_FLIGHT=%s/none %s", scratch_folder());
@@ -150,7 +150,7 @@ TEST_IN(programs, what_is_no_record_is_refused_in_one_line) {
         if (count_lines(p.err_text) != 1 || p.out_text[0]) fail_msg("%s: %s%s", names[i], p.err_text, p.out_text);
     }
     assert_int_equal(program_run(&p, "flight"), 2);
-    assert_non_null(strstr(p.err_text, "which flight record?"));
+    assert_non_null(strstr(p.err_text, "flight needs the files of a record"));
     assert_int_equal(program_run(&p, "flight --last 65 x"), 2);
 }
 

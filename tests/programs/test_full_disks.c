@@ -1,5 +1,5 @@
-/* Each of a run's outputs on a disk that is full, or beyond the limit on the size of files: one line says which and why, the
- * status is 1, what was there before stays or is whole lines, and nothing lies beside it. */
+/* Each of a run's outputs on a disk that is full, or beyond the limit on the size of files: one line names the file and
+ * the reason, the status is 1, the old file stays or consists of whole lines, and no other file is left. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 static const struct output {
     const char *option;
-    bool lines; /* written while the run goes on; the others in one piece, at the end */
+    bool lines; /* written during the run; the others in one piece, at the end */
     const char *name;
 } outputs[] = {{"--metrics", true, "file"},
                {"--dump-losses", true, "file"},
@@ -40,7 +40,7 @@ static int count_files(const char *folder) {
     return count;
 }
 
-/* `folder` holds "file", which was there before, "trace", which is empty, and so many files in all. */
+/* Checks that `folder` has the old "file", an empty "trace", and `files` files in total. */
 static void expect_kept(const char *folder, const struct output *output, int files) {
     char path[700];
     size_t nbytes;
@@ -75,11 +75,11 @@ static void expect_failure(const char *command, const char *folder, const struct
     bool good =
         p.status == 1 && count_text(p.err_text, ": error: ") >= 1 && count_text(p.err_text, ": error: ") <= errors;
     for (const char *line = p.err_text; good && (line = strstr(line, ": error: ")); line++)
-        good = strstr(line, named) && (strstr(line, why) || strstr(line, "this rank ends with it"));
+        good = strstr(line, named) && (strstr(line, why) || strstr(line, "this rank ends with rank 0"));
     if (!good) fail_msg("%s %s: status %d: %s", command, output->option, p.status, p.err_text);
 }
 
-/* Of two ranks each has a file of a trace, and the launcher names the cause. */
+/* Each of two ranks has a trace file, and the launcher names the cause. */
 TEST_IN(programs, test_outputs_on_a_full_disk) {
     static const char *const commands[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     for (size_t i = 0; i < COUNT_OF(outputs); i++) {
@@ -96,7 +96,7 @@ TEST_IN(programs, test_outputs_on_a_full_disk) {
     }
 }
 
-/* SIGXFSZ, which would kill, is not for these programs. A summary is shorter than the limit. */
+/* These programs ignore SIGXFSZ, which would kill them. A summary is shorter than the limit. */
 TEST_IN(programs, test_outputs_beyond_the_limit_on_files) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -113,7 +113,7 @@ TEST_IN(programs, test_outputs_beyond_the_limit_on_files) {
     }
 }
 
-/* Nobody can read the reason then; the status still says that it failed. */
+/* The reason cannot be printed; the status still shows the failure. */
 TEST_IN(programs, test_a_log_on_a_full_disk) {
     static const char *const commands[] = {"dp_train --devices 2", "ddp_train --spawn 2",
                                            "ddprun --nproc-per-node 2 ddp_train"};
@@ -127,10 +127,10 @@ TEST_IN(programs, test_a_log_on_a_full_disk) {
     }
 }
 
-/* Groups, loaders and the launcher take nothing of /dev/shm, which a container may have made small. */
+/* Groups, loaders and the launcher use no space in /dev/shm, which may be small in a container. */
 TEST_IN(programs, test_no_room_in_shared_memory) {
     static program p;
-    disk_mount("disk", "size=4k"); /* skips the test where that is not allowed */
+    disk_mount("disk", "size=4k"); /* skips the test if that is not allowed */
     assert_int_equal(mount("none", "/dev/shm", "tmpfs", 0, "size=4k"), 0);
     disk_fill("/dev/shm");
     program_run(&p, "ddp_train --spawn 4 --shard-state 2 " FEW);

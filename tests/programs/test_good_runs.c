@@ -1,5 +1,4 @@
-/* What the programs promise a user whose command line is right: results on stdout, logs on stderr, and the files they
- * write. */
+/* Runs with a valid command line: results on stdout, logs on stderr, and the files that the programs write. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -14,7 +13,7 @@
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
 
-/* Runs it, and nothing may be said on stderr. */
+/* Runs the command; stderr must stay empty. */
 static void expect_success(program *p, const char *line) {
     if (program_run(p, "%s", line) != 0 || p->err_text[0] != '\0')
         fail_msg("%s: status %d, stderr: %s", line, p->status, p->err_text);
@@ -95,7 +94,7 @@ TEST_IN(programs, test_help) {
     for (size_t i = 0; i < COUNT_OF(of_dp); i++) expect_option(&dp, of_dp[i]);
     for (size_t i = 0; i < COUNT_OF(of_ddp); i++) expect_option(&ddp, of_ddp[i]);
     assert_non_null(strstr(dp.out_text, "learning rate (default: 0.001)"));
-    /* help goes before errors, also where a job would start */
+    /* --help takes precedence over errors, even if a job would start */
     expect_success(&ddp, "ddp_train --spawn 2 --help --model nope");
     expect_success(&ddp, "ddprun --help");
     expect_option(&ddp, "nproc-per-node=");
@@ -111,7 +110,7 @@ TEST_IN(programs, test_bare_programs_train) {
         "dp_train --device-ids 3,1 --output-device 1 --steps 3",
         "dp_train --single --steps 3",
         "ddp_train --steps 5",
-        "ddp_train --spawn 3 --batch-size 9 --steps 3 --", /* "--" ends the options, of which ranks get one more */
+        "ddp_train --spawn 3 --batch-size 9 --steps 3 --", /* "--" ends the options; the ranks get one more option before it */
         "ddprun --nproc-per-node 2 ddp_train --steps 3 --quiet",
     };
     static program p;
@@ -123,14 +122,14 @@ TEST_IN(programs, test_bare_programs_train) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-/* A sandbox that hides /sys: the cores are the affinity mask's, and nobody complains. */
+/* A sandbox that hides /sys: the cores are those of the affinity mask, without a message. */
 TEST_IN(programs, test_a_machine_without_a_topology) {
     static program p;
     expect_success(&p, "HWLOC_FSROOT=/dev dp_train --devices 2 --steps 3");
     expect_success(&p, "HWLOC_FSROOT=/dev ddp_train --spawn 2 --steps 3");
 }
 
-/* Why, and what was chosen, is said by one process, and only to those who ask. */
+/* One process reports the choices and their reasons, and only with --verbose. */
 TEST_IN(programs, test_verbose) {
     static program p;
     program_run(&p, "dp_train --steps 2 --verbose");
@@ -148,7 +147,7 @@ TEST_IN(programs, test_verbose) {
     assert_string_equal(p.err_text, "ddp_train[rank 0]: --tf32 has no effect: CPU devices compute in fp32\n");
 }
 
-/* Answers first, once for all ranks, and nothing is trained. */
+/* The schedule is printed first, once for all ranks, and nothing is trained. */
 TEST_IN(programs, test_shown_schedules) {
     static program p;
     expect_success(&p, "ddprun --nproc-per-node 2 ddp_train --pipeline 4 --accumulate 8 --show-schedule");
@@ -160,7 +159,7 @@ TEST_IN(programs, test_shown_schedules) {
     assert_int_equal(count_lines(p.out_text), 15);
 }
 
-/* --- what is written -------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------- */
 
 static double accuracy_of(const program *p) {
     const char *at = strstr(p->out_text, "test accuracy ");
@@ -181,8 +180,7 @@ TEST_IN(programs, test_saved_weights_continue) {
         assert_int_equal(trained.status, 0);
         assert_true(accuracy_of(&trained) > 50);
         before = scratch_read(weights, &before_nbytes);
-        /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same
-         * file */
+        /* a learning rate of 0 leaves the weights unchanged, so accuracy and saved file are those of the weights */
         program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save-weights %s", programs[i], small,
                     weights, again);
         assert_int_equal(loaded.status, 0);
@@ -191,7 +189,8 @@ TEST_IN(programs, test_saved_weights_continue) {
         assert_memory_equal(after, before, before_nbytes);
         const char *last = strstr(trained.out_text, "final loss");
         assert_non_null(last);
-        assert_non_null(strstr(loaded.out_text, strstr(last, "test accuracy"))); /* the line's end: accuracy and hash */
+        assert_non_null(
+            strstr(loaded.out_text, strstr(last, "test accuracy"))); /* the end of the line: accuracy and hash */
         free(before);
         free(after);
         unlink(again);
@@ -199,8 +198,7 @@ TEST_IN(programs, test_saved_weights_continue) {
     }
 }
 
-/* Reads the file back into a run whose learning rate of 0 leaves the weights alone (batch norm's statistics it does
- * not). */
+/* Reads the file into a run whose learning rate of 0 leaves the weights unchanged (but not batch norm's statistics). */
 static void expect_read_back(struct content *written, const char *path) {
     static program p;
     program_run(
@@ -219,7 +217,7 @@ static void expect_read_back(struct content *written, const char *path) {
     content_close(&read, scratch_path("again"));
 }
 
-/* Names as PyTorch's wrappers have them, and nothing else is different. */
+/* Names as in PyTorch's wrappers; all else is the same. */
 TEST_IN(programs, test_module_names) {
     static const char *const lines[] = {"dp_train --devices 2 --model convnet --steps 3 --no-evaluate",
                                         "ddp_train --spawn 2 --model convnet --steps 3 --no-evaluate"};
@@ -315,7 +313,7 @@ TEST_IN(programs, test_metrics_and_summary) {
     }
 }
 
-/* The losses of single, DP and DDP are those of the same training. */
+/* single, DP and DDP have the losses of the same training. */
 TEST_IN(programs, test_dumped_losses) {
     enum { STEPS = 5, PROGRAMS = 4 };
     static const char *const programs[PROGRAMS] = {"dp_train --single", "dp_train --devices 2", "dp_train --devices 3",
@@ -342,7 +340,7 @@ TEST_IN(programs, test_dumped_losses) {
     assert_true(losses[0][STEPS - 1] < losses[0][0]);
 }
 
-/* Whoever closes the programs' streams must not find the results in the first file that they open. */
+/* If a program is started with closed standard streams, its results must not go into the first file that it opens. */
 TEST_IN(programs, test_closed_streams) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;

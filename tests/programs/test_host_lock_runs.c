@@ -1,5 +1,5 @@
-/* --host-lock: the same weights, and in the trace whose turn it was: DataParallel's threads have one lock among them,
- * DDP's ranks one each. */
+/* --host-lock: the same weights, and the turns in the trace: DataParallel's threads share one lock, DDP's ranks have
+ *              one each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "tests/trace/happens_before.h"
 
 #define RUN " --device-kind cpu --model mlp:784,16,10 --steps 13 --drop-last --no-evaluate --quiet"
-#define CLOSE_US 0.01 /* a file's times have three digits behind the point */
+#define CLOSE_US 0.01 /* a file's times have three decimals */
 
 enum { TURNS_MOST = 4096 };
 
@@ -38,7 +38,7 @@ TEST_IN(programs, the_same_weights) {
         assert_string_equal(hash, plain);
         if (i == 1) memcpy(first, hash, sizeof first);
     }
-    assert_string_equal(hash, first); /* and of DP and DDP the same */
+    assert_string_equal(hash, first); /* and DP and DDP have the same */
 }
 
 TEST_IN(programs, the_summary_says_so) {
@@ -68,7 +68,7 @@ static int rank_of(const ls_trace *trace, int task) {
     return ls_trace_lane(trace, ls_trace_task(trace, task)->lane)->rank;
 }
 
-/* Each launch of a host thread has had its turn, of which the host's own time is at least `us`. */
+/* Each launch of a host thread has a turn, in which the host's own time is at least `us`. */
 static void expect_turns(const ls_trace *trace, double us) {
     int turns = 0, launches = 0, waits = 0;
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
@@ -86,7 +86,7 @@ static void expect_turns(const ls_trace *trace, double us) {
     assert_int_equal(waits, launches);
 }
 
-/* Edges from a turn of one thread to the waiting of another. */
+/* Counts edges from a turn of one thread to a wait of another. */
 static int count_hand_overs(const ls_trace *trace) {
     int hand_overs = 0;
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
@@ -95,7 +95,7 @@ static int count_hand_overs(const ls_trace *trace) {
         const int *before = ls_trace_before(trace, t, &count);
         for (int i = 0; i < count; i++) {
             if (!is_named(trace, before[i], "unlock host lock")) continue;
-            assert_int_equal(rank_of(trace, before[i]), rank_of(trace, t)); /* a lock is one process's */
+            assert_int_equal(rank_of(trace, before[i]), rank_of(trace, t)); /* a lock belongs to one process */
             hand_overs += ls_trace_task(trace, before[i])->lane != ls_trace_task(trace, t)->lane;
         }
     }
@@ -126,7 +126,7 @@ static int turns_of(const ls_trace *trace, int rank, const ls_timeline *timeline
     return count;
 }
 
-/* Whose turn came first is said by edges, not only by the times. */
+/* Edges, not only times, determine the order of turns. */
 static void expect_order(const ls_trace *trace, int ranks) {
     static struct turn turns[TURNS_MOST];
     for (int rank = 0; rank < ranks; rank++) {
@@ -159,7 +159,7 @@ static ls_trace *record(const char *line_begin, double us, const char *options) 
     return trace;
 }
 
-/* Where two devices have no core each, threads' times are virtual, and no edge says whose turn was first. */
+/* If two devices have no core each, threads' times are virtual, and no edge determines the order of turns. */
 TEST_IN(programs, threads_of_a_process_queue) {
     ls_trace *trace = record("dp_train --devices 2", 20, "");
     bool has_order = !ls_trace_what(trace)->virtual_time;
@@ -172,12 +172,12 @@ TEST_IN(programs, threads_of_a_process_queue) {
 TEST_IN(programs, ranks_do_not_wait_for_one_anothers_locks) {
     ls_trace *trace = record("ddp_train --spawn 2", 20, "");
     assert_int_equal(count_hand_overs(trace), 0);
-    expect_order(trace, 2); /* one thread's launches follow each other anyway */
+    expect_order(trace, 2); /* one thread's launches are in order anyway */
     expect_replay(trace, 2);
     ls_trace_destroy(trace);
 }
 
-/* The cores of a replay are many: it hands the lock out itself. */
+/* A replay has enough cores: it assigns the lock itself. */
 TEST_IN(programs, virtual_time_has_turns_too) {
     ls_trace *trace = record("dp_train --devices 3", 20, "--virtual-time");
     assert_true(ls_trace_what(trace)->virtual_time);
@@ -186,7 +186,7 @@ TEST_IN(programs, virtual_time_has_turns_too) {
     ls_trace_destroy(trace);
 }
 
-/* The ranks' turns are longer than either has the core for at a time: what the other does meanwhile does not count. */
+/* The ranks' turns are longer than either's time slice on the core: the other's time in between does not count. */
 TEST_IN(programs, a_turn_on_a_shared_core) {
     ls_trace *trace = record("ddp_train --spawn 2", 3000, "--virtual-time --steps 3");
     assert_int_equal(count_hand_overs(trace), 0);

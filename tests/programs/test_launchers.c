@@ -1,4 +1,4 @@
-/* The programs as other launchers start them, which are not here: this test sets what they would set. */
+/* Programs started by other launchers, which are not installed: this test sets their variables. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -20,8 +20,8 @@ static const char *const training = "--model mlp:784,16,10 --steps 3 --no-evalua
 
 /* --- ranks ------------------------------------------------------------------------------------------------------------ */
 
-/* Starts two ranks, whose environment begins with `format`, in which %d is the rank and %s the job; both end well, and
- * rank 0, and nobody else, prints the hash of their weights. */
+/* Starts two ranks, whose environment begins with `format`, in which %d is the rank and %s the job; both succeed, and
+ * only rank 0 prints the hash of their weights. */
 static void run_two(const char *job, const char *format, char hash[PROGRAM_HASH + 1]) {
     static program ranks[2];
     for (int r = 0; r < 2; r++) {
@@ -47,7 +47,7 @@ static int listen_on(int port) {
     return -1;
 }
 
-/* As torchrun's agent: listens on a port beside which there is a free one for the ranks. */
+/* Like torchrun's agent: listens on a port, next to which there is a free one for the ranks. */
 static int start_agent(int *port) {
     for (int attempt = 0; attempt < 100; attempt++) {
         *port = 20000 + (int)((getpid() * 7 + attempt * 13) % 9000);
@@ -90,7 +90,7 @@ TEST_IN(programs, test_ranks_of_other_launchers) {
     close(agent);
 }
 
-/* Fewer files than a job needs: one line, whoever notices first, and no wait for a deadline. */
+/* Fewer files than a job needs: one line, whichever rank notices first, and no wait for a deadline. */
 TEST_IN(programs, test_too_few_files) {
     static program p;
     struct rlimit limit, low;
@@ -130,7 +130,7 @@ TEST_IN(programs, test_copies_are_refused) {
         {"PMI_RANK=1 PMI_SIZE=2 ddprun --nproc-per-node 2 ddp_train", 2, "each would start ranks of its own"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "
          "ddp_train",
-         1, "mpirun runs 2 ranks, 1 of them on this machine, and does not say where they meet"},
+         1, "mpirun runs 2 ranks, 1 of them on this machine, but does not tell where they meet"},
     };
     static program p;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -144,14 +144,14 @@ TEST_IN(programs, test_copies_are_refused) {
     assert_string_equal(p.out_text, "");
     assert_non_null(strstr(p.err_text, "ddprun has started 2 copies of this program (WORLD_SIZE)"));
     assert_int_equal(scratch_file_count(), 0);
-    /* one copy is none; a batch job's script is no task of srun's */
+    /* a single copy is not refused; a batch job's script is not a task of srun */
     assert_int_equal(program_run(&p, "PMI_RANK=0 PMI_SIZE=1 dp_train %s", training), 0);
     assert_int_equal(program_run(&p, "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=5 dp_train %s", training), 0);
 }
 
-/* --- what a launcher leaves open ------------------------------------------------------------------------------------- */
+/* --- descriptors of a launcher --------------------------------------------------------------------------------------- */
 
-/* Runs a program that fails, with the pipe as LS_CAUSE_FD; returns what it has written there. */
+/* Runs a program that fails, with the pipe as LS_CAUSE_FD; returns its output to the pipe. */
 static const char *fail_beside_pipe(const char *variables, int write_fd, int read_fd) {
     static program p;
     static char text[4096];
@@ -162,8 +162,8 @@ static const char *fail_beside_pipe(const char *variables, int write_fd, int rea
     return text;
 }
 
-/* The variables may be left over from another job, and the number be that of the user's own pipe, or of a file that the
- * program opens. */
+/* The variables may be left over from another job, and the number may be that of the user's own pipe, or of a file that
+ * the program opens. */
 TEST_IN(programs, test_an_error_goes_to_no_file_that_is_not_the_launchers) {
     static program p;
     int fds[2];
@@ -175,7 +175,7 @@ TEST_IN(programs, test_an_error_goes_to_no_file_that_is_not_the_launchers) {
     assert_string_equal(fail_beside_pipe("", fds[1], fds[0]), "");
     assert_string_equal(fail_beside_pipe("LS_CAUSE_INODE=1", fds[1], fds[0]), "");
     snprintf(inode, sizeof inode, "LS_CAUSE_INODE=%llu", (unsigned long long)info.st_ino);
-    assert_non_null(strstr(fail_beside_pipe(inode, fds[1], fds[0]), "there is no model"));
+    assert_non_null(strstr(fail_beside_pipe(inode, fds[1], fds[0]), "unknown model"));
     close(fds[0]);
     close(fds[1]);
     for (int fd = 3; fd < 12; fd++) {

@@ -1,5 +1,4 @@
-/* The live view, on a terminal of this test's making: what it shows while the program trains, and that nothing of it is
- * left. */
+/* The live view, on a simulated terminal: its contents during training, and that nothing of it is left. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -15,13 +14,13 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-/* --- a terminal that understands what a view sends ------------------------------------------------------------------ */
+/* --- a terminal that interprets a view's sequences ------------------------------------------------------------------ */
 
-/* A program, and what it should show. */
+/* A program, and its expected view. */
 struct view {
     const char *line, *environment;
     int rows, columns;
-    const char *texts[8]; /* all on one screen, at some time; none: the terminal stays untouched */
+    const char *texts[8]; /* all on one screen at some time; none: nothing is written to the terminal */
 };
 
 enum { ROWS_MAX = 80, COLUMNS_MAX = 200 };
@@ -30,8 +29,8 @@ struct terminal {
     int fd, rows, columns;
     char cells[ROWS_MAX][COLUMNS_MAX + 1];
     int row, column;
-    int frames;      /* how often the block was drawn: "erase below" */
-    char escape[16]; /* the sequence that has begun */
+    int frames;      /* the number of times the block was drawn: "erase below" */
+    char escape[16]; /* the incomplete sequence */
     size_t escape_nbytes;
     bool bold, wrapped;
     const struct view *view;
@@ -61,7 +60,7 @@ static void scroll(struct terminal *t) {
     erase(t, t->rows - 1, 0);
 }
 
-/* Only the sequences that are allowed here; another one fails the test. */
+/* Executes the allowed sequences; any other fails the test. */
 static void obey(struct terminal *t) {
     const char *end = t->escape + t->escape_nbytes - 1;
     int number = atoi(t->escape + 1);
@@ -145,7 +144,7 @@ static void print_screen(const struct terminal *t) {
 static void run_view(const struct view *view, struct terminal *t, program *p) {
     siginfo_t end = {0};
     double until_us = ls_now_us() + PROGRAM_DEADLINE_S * 1e6;
-    int open_end; /* what the program's stderr is; its stdout stays a file */
+    int open_end; /* the program's stderr; its stdout is a file */
     terminal_open(t, &open_end, view);
     program_start(p, "STDERR=%s %s %s", ttyname(open_end), view->environment, view->line);
     while (waitid(P_PID, (id_t)p->pid, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != p->pid &&
@@ -153,7 +152,7 @@ static void run_view(const struct view *view, struct terminal *t, program *p) {
         terminal_read(t, 20);
     }
     program_finish(p);
-    for (int i = 0; i < 10; i++) terminal_read(t, 5); /* what the terminal still holds */
+    for (int i = 0; i < 10; i++) terminal_read(t, 5); /* the rest of the terminal's buffer */
     close(open_end);
     close(t->fd);
     if (view->texts[0] && !t->seen && p->status == 0) {
@@ -224,7 +223,7 @@ TEST_IN(programs, test_nobody_asked_for_a_view) {
     assert_true(p.status == 0 && t.frames > 0 && !t.bold);
 }
 
-/* After a failure the last frame stays, and the lines that say why stand below it. */
+/* After a failure the last frame stays, with the error lines below it. */
 TEST_IN(programs, test_errors_stand_below_the_view) {
     static const struct view views[] = {
         {"dp_train --devices 2 --lr 1e30 --metrics /dev/null",

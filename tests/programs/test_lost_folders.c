@@ -1,5 +1,5 @@
 /* The folder of a checkpoint while the ranks train: removed, replaced by something else, on a disk that becomes read-only.
- * (One that is moved is in test_save_faults.c.) */
+ * (test_save_faults.c tests a moved folder.) */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 #define ENDLESS "--model mlp:784,16,10 --batch-size 60 --steps 100000000 --no-evaluate --quiet"
 
-/* What becomes of the checkpoint's folder while the ranks train. */
+/* The fate of the checkpoint's folder while the ranks train. */
 static void move_folder(void) {
     assert_int_equal(rename(scratch_path("disk/folder"), scratch_path("disk/elsewhere")), 0);
 }
@@ -45,18 +45,18 @@ static void put_folder_in_the_files_place(void) {
 
 static const struct fate {
     void (*act)(void);
-    const char *reasons[2];  /* NULL: one only */
-    const char *hint, *kept; /* where the last checkpoint is; NULL: it is gone */
+    const char *reasons[2];  /* NULL: only one */
+    const char *hint, *kept; /* where the last checkpoint is; NULL: it is lost */
 } fates[] = {
-    /* in the instant between the two steps there is none */
+    /* between the two steps it does not exist */
     {put_file_in_its_place, {"Not a directory", "No such file or directory"}, FOLDER_HINT, "disk/elsewhere/checkpoint"},
     {put_dead_link_in_its_place, {"No such file or directory"}, FOLDER_HINT, "disk/elsewhere/checkpoint"},
     {remove_folder, {"No such file or directory"}, FOLDER_HINT, NULL},
-    {put_folder_in_the_files_place, {"it is not a regular file", "Is a directory"}, "", NULL},
+    {put_folder_in_the_files_place, {"not a regular file", "Is a directory"}, "", NULL},
 };
 
-/* Rank 0 says so, whatever the moment (tests/base/test_file_gone.c meets each of them), and the others end with it, long
- * before their deadline. The last checkpoint, wherever it is now, is whole, and nothing lies beside it. */
+/* Rank 0 reports it, whatever the moment (tests/base/test_file_gone.c tests each), and the others end with it, long
+ * before their deadline. The last checkpoint, wherever it is now, is whole, and no other file is left. */
 static void expect_common_end(const char *command, const struct fate *fate, int errors) {
     static program p;
     assert_int_equal(mkdir(scratch_path("disk/folder"), 0755), 0);
@@ -73,7 +73,7 @@ static void expect_common_end(const char *command, const struct fate *fate, int 
     bool told = strstr(p.err_text, said[0]) || strstr(p.err_text, said[1]);
     if (p.status != 1 || !told || count_text(p.err_text, ": error: ") > errors)
         fail_msg("%s, %s: status %d: %s", command, fate->reasons[0], p.status, p.err_text);
-    assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
+    assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not the consequences */
     if (fate->kept) {
         struct content c = content_open(scratch_path(fate->kept));
         assert_true(atoll(*content_line(&c, "lockstep.step")) > 0);

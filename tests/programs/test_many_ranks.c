@@ -1,4 +1,4 @@
-/* 64 ranks on however few cores there are: they start, train in step, and end. */
+/* 64 ranks, however few the cores: they start, train in lockstep, and end. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 
-/* They take 3 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
+/* They take 3 s on two free cores; the deadline is for a sanitizer on a busy machine. */
 #define DEADLINE_S 220.0
 
 /* A sample per rank. --debug-ranks compares all ranks' weights after every step, and ends the run with an error if they
@@ -45,7 +45,7 @@ TEST_IN(programs, launched_ranks_stay_together) {
     hash_of(&p);
 }
 
-/* Of 63 others each notices that one is gone, and few lines say it. */
+/* Each of the 63 others notices the loss, and only a few lines report it. */
 static void lose_one(bool started, int signal_number, int status, const char *verdict) {
     static program p;
     enum { VICTIM = 37, MOST_ERRORS = 3 };
@@ -68,5 +68,5 @@ TEST_IN(programs, one_of_64_ranks_is_lost) {
     static const char *const killed = "rank 37 (pid ";
     lose_one(true, SIGKILL, 1, killed);
     lose_one(false, SIGKILL, 1, killed);
-    lose_one(true, SIGSTOP, 3, "rank 37 did not come within 20 s");
+    lose_one(true, SIGSTOP, 3, "rank 37 did not arrive within 20 s");
 }

@@ -1,5 +1,6 @@
-/* --device-memory: which device runs out first, and what its user is told. DataParallel's device 0 holds what the others
- * send (outputs, gradients) and the optimizer's state; with the same cap, DistributedDataParallel, whose devices are
+/* --device-memory: which device runs out of memory first, and the message. DataParallel's device 0 holds the others'
+ *                  outputs and gradients, and the optimizer's state; with the same cap, DistributedDataParallel, whose
+ *                  devices are
  * all alike, still runs. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -55,14 +56,14 @@ TEST_IN(programs, test_device_0_of_dataparallel_runs_out_first) {
         fail_msg("with %.0f bytes DataParallel ended with %d: %s", cap, p.status, p.err_text);
     program_run(&p, "%s --device-memory %.0f", ddp, cap);
     if (p.status != 0) fail_msg("with %.0f bytes DDP ended with %d: %s", cap, p.status, p.err_text);
-    /* a cap is a cap: what was the peak fits, and nothing less does */
+    /* a cap equal to the peak is enough, and no smaller one */
     program_run(&p, "%s --device-memory %.0f", dp, of_dp[0]);
     assert_int_equal(p.status, 0);
     program_run(&p, "%s --device-memory %.0f", dp, of_dp[0] - 1);
     assert_int_equal(p.status, 1);
 }
 
-/* The message names what did not fit, and what makes that smaller. */
+/* The message names the allocation that did not fit, and the option that makes it smaller. */
 TEST_IN(programs, test_the_message_says_what_to_lower) {
     static const struct {
         const char *line, *category, *advice;

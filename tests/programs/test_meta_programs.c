@@ -1,4 +1,4 @@
-/* --device-kind meta: what the programs tell of a run in which nothing is computed, and what they refuse to. */
+/* --device-kind meta: the programs' reports of a run without computation, and the options that they refuse. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ TEST_IN(programs, a_model_that_fits_nowhere_here) {
     assert_true(usage.ru_maxrss < 1 << 20); /* KiB; the devices have 60 GiB */
 }
 
-/* What is recorded of a run: of rank 0 for all of its job, without any time of a device. */
+/* The trace of a run: rank 0 represents all ranks of its job, and no operation takes any time. */
 TEST_IN(programs, its_trace_has_no_times) {
     static const char *const runs[] = {"dp_train --devices 8 --model " HUGE_MODEL,
                                        "ddp_train --spawn 8 --model " HUGE_MODEL};
@@ -164,17 +164,17 @@ TEST_IN(programs, what_needs_numbers_is_refused) {
     char line[200], text[100];
     for (size_t i = 0; i < COUNT_OF(options); i++) {
         snprintf(line, sizeof line, "dp_train --device-kind meta --devices 2 %s", options[i]);
-        snprintf(text, sizeof text, "%.*s does not go with --device-kind meta", (int)strcspn(options[i], "="),
+        snprintf(text, sizeof text, "%.*s cannot be combined with --device-kind meta", (int)strcspn(options[i], "="),
                  options[i]);
         expect_refusal(line, 2, text);
     }
-    expect_refusal("ddp_train --quiet --device-kind meta --spawn 2 --join", 2, "--join does not go with");
-    expect_refusal("ddp_train --device-kind meta --spawn 2 --debug-ranks", 2, "--debug-ranks has nothing to compare");
+    expect_refusal("ddp_train --quiet --device-kind meta --spawn 2 --join", 2, "--join cannot be combined with");
+    expect_refusal("ddp_train --device-kind meta --spawn 2 --debug-ranks", 2, "leave --debug-ranks out");
     expect_refusal("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 ddp_train "
                    "--device-kind meta",
-                   2, "give --spawn N for the number of ranks");
-    expect_refusal("dp_train --device-kind meta", 2, "as many meta devices as you say: give --devices N");
-    expect_refusal("dp_train --device-kind meta --device-ids 1,1", 2, "these are meta devices");
+                   2, "give the number of ranks with --spawn N");
+    expect_refusal("dp_train --device-kind meta", 2, "meta devices have no default number: give --devices N");
+    expect_refusal("dp_train --device-kind meta --device-ids 1,1", 2, "the devices are meta");
     expect_refusal("dp_train --device-kind meta --devices 8 --device-memory 50G --steps 1 --model " HUGE_MODEL, 1,
                    "device 0 is out of memory");
 }

@@ -1,4 +1,4 @@
-/* mkdigits as a user runs it, and models trained on what it makes. */
+/* The program mkdigits, and models trained on its data sets. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <limits.h>
@@ -20,7 +20,7 @@ static const char *set_path(void) {
     return path;
 }
 
-/* Visible files in the set's folder, -1 if it is not there; removes them and it if asked to. */
+/* The number of visible files in the set's folder, -1 if it does not exist; removes them and it if `remove_them`. */
 static int files_in_set(bool remove_them) {
     DIR *folder = opendir(set_path());
     if (!folder) return -1;
@@ -42,11 +42,11 @@ static int teardown(void **state) {
     return programs_teardown(state);
 }
 
-/* --- what it says -------------------------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------------------------------------------------ */
 
 TEST_WITH(programs_setup, teardown, it_says_what_it_made) {
     static const char *const lines[] = {
-        "mkdigits %s --count 3100 --test-count 297",                   /* options behind the folder, */
+        "mkdigits %s --count 3100 --test-count 297",                   /* options after the folder, */
         "mkdigits --count=3100 --test-count=297 --force %s",           /* before it, */
         "mkdigits --force --count=3100 %s --seed 0 --test-count=297"}; /* and around it */
     static program p;
@@ -73,13 +73,13 @@ TEST_WITH(programs_setup, teardown, it_says_what_it_made) {
 
 TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
     static const struct {
-        const char *arguments; /* SET stands for a path that is not there yet */
+        const char *arguments; /* SET stands for a path that does not exist yet */
         int status;
         const char *text;
     } cases[] = {
-        {"", 2, "name the folder to write to"},
-        {"SET more", 2, "one folder only, but 'more' follows"},
-        {"SET --count 5 more", 2, "one folder only, but 'more' follows"},
+        {"", 2, "mkdigits needs the folder to write to"},
+        {"SET more", 2, "mkdigits takes one folder only, but 'more' follows"},
+        {"SET --count 5 more", 2, "mkdigits takes one folder only, but 'more' follows"},
         {"SET --count 0", 2, "--count: 0 is out of range"},
         {"SET --test-count -1", 2, "--test-count: -1 is out of range"},
         {"SET --count 1e6", 2, "--count: '1e6'"},
@@ -93,7 +93,7 @@ TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
         {"data/digits", 2, "--source and FOLDER name the same file"},
         {"data/digits --force", 2, "--source and FOLDER name the same file"},
         {"/dev/full", 1, "/dev/full is not a folder"},
-        {"SET --list /dev/full", 1, "cannot write /dev/full: it is not a regular file"},
+        {"SET --list /dev/full", 1, "cannot write /dev/full: not a regular file"},
     };
     static program p;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -140,7 +140,7 @@ static void await_work(const program *p) {
 
 TEST_WITH(programs_setup, teardown, a_kill_leaves_nothing_half_written) {
     static program p;
-    program_start(&p, "mkdigits %s --count 5000000", set_path()); /* more than it gets done */
+    program_start(&p, "mkdigits %s --count 5000000", set_path()); /* more than it can finish */
     await_work(&p);
     kill(p.pid, SIGKILL);
     assert_int_equal(program_finish(&p), 128 + SIGKILL);
@@ -162,7 +162,7 @@ TEST_WITH(programs_setup, teardown, a_kill_leaves_nothing_half_written) {
 
 /* --- accuracy ------------------------------------------------------------------------------------------------------ */
 
-/* These take 1 s and 2 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
+/* These take 1 s and 2 s on two free cores; the deadline is for a sanitizer on a busy machine. */
 #define TRAINING_DEADLINE_S 220.0
 
 static double final_accuracy(const program *p) {

@@ -1,5 +1,5 @@
-/* A loss that is not finite stops a run of any kind: one line that says step and place, exit status 1, and files that
- * are closed and hold the steps before. */
+/* A loss that is not finite stops a run in any mode: one line with step and place, exit status 1, and closed files with
+ * the steps before. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 struct mode {
     const char *line;
-    int ranks; /* that say a line of their own; and with a launcher there is its line */
+    int ranks; /* that print a line of their own; a launcher adds its line */
     bool launcher;
 };
 
@@ -31,7 +31,7 @@ static const struct mode modes[] = {
     {"ddprun --nproc-per-node 2 ddp_train", 2, true},
 };
 
-/* One rank says it in its own words, the others quote it, and the launcher repeats it. */
+/* One rank reports it, the others quote the report, and the launcher repeats it. */
 static void expect_stop(const struct mode *mode, program *p, const char *text) {
     int own = 0, failed = program_take_failures(p);
     char begin[256];
@@ -123,7 +123,7 @@ static void write_bad_weights(const char *path, const char *spoilt) {
     assert_int_equal(ls_safetensors_write(path, tensors, 4, NULL, 0), LS_OK);
 }
 
-/* They are refused, under the file's name, before a step is taken. */
+/* They are refused, with the file's name, before the first step. */
 TEST_IN(programs, test_weights_with_a_nan) {
     static const char *const tensors[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
     static program p;
@@ -132,8 +132,8 @@ TEST_IN(programs, test_weights_with_a_nan) {
         const char *weights = scratch_path("init"), *losses = scratch_path("losses"), *tensor = tensors[m % 4];
         write_bad_weights(weights, tensor);
         program_run(&p, "%s --model mlp:784,32,10 --init %s --dump-losses %s", modes[m].line, weights, losses);
-        snprintf(text, sizeof text, "%s: %s holds NaN, as element ", weights, tensor);
-        bool by_ddprun = strncmp(modes[m].line, "ddprun", 6) == 0; /* which then says who failed */
+        snprintf(text, sizeof text, "%s: %s holds NaN at element ", weights, tensor);
+        bool by_ddprun = strncmp(modes[m].line, "ddprun", 6) == 0; /* which then names the rank that failed */
         assert_int_equal(program_take_failures(&p) > 0, by_ddprun);
         if (p.status != 1 || count_lines(p.err_text) != 1 + by_ddprun || !strstr(p.err_text, text) || p.out_text[0])
             fail_msg("%s ended with %d and said: %s", modes[m].line, p.status, p.err_text);
@@ -141,7 +141,7 @@ TEST_IN(programs, test_weights_with_a_nan) {
     }
 }
 
-/* Where streams are shuffled, a loss is looked at late, and only the step is known. */
+/* With shuffled streams a loss is read late, and only the step is known. */
 TEST_IN(programs, test_shuffled_streams_name_the_step) {
     static program p;
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
@@ -154,8 +154,8 @@ TEST_IN(programs, test_shuffled_streams_name_the_step) {
     }
 }
 
-/* One process knows its losses up to the end; several know them up to their last common look, the first step's here.
- * Weight decay multiplies the weights by -99 in each step, so some twenty pass before they overflow. */
+/* One process knows all its losses; several know them up to their last common check, here the first step's. Weight
+ * decay multiplies the weights by -99 in each step, so they overflow after about twenty. */
 TEST_IN(programs, test_steps_before_are_kept) {
     static program p;
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
@@ -170,7 +170,7 @@ TEST_IN(programs, test_steps_before_are_kept) {
     }
 }
 
-/* All ranks of a replica see the same loss at the same time: one says it, and the other quotes it. */
+/* All ranks of a replica see the same loss at the same time: one reports it, and the other quotes it. */
 TEST_IN(programs, test_ranks_that_share_layers) {
     static const struct mode shared = {"ddp_train --spawn 2 --tensor 2", 2, true};
     static program p;

@@ -1,5 +1,5 @@
-/* Programs with a network in a file: every mode trains it, with the bits and losses that the modes promise, and its losses are
- * PyTorch's (tests/pytorch/check_networks.py). */
+/* Programs with a network in a file: every mode trains it, with the bits and losses that are documented for the modes,
+ * and its losses are PyTorch's (tests/pytorch/check_networks.py). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ TEST_IN(programs, modes_have_the_same_bits) {
     }
 }
 
-/* The first two closely: see check_networks.py. */
+/* The first two have a small tolerance: see check_networks.py. */
 static void expect_losses(const cJSON *golden, const char *line, const char *model) {
     static program p;
     char options[300], *rest;
@@ -104,16 +104,16 @@ TEST_IN(programs, a_network_is_shown) {
     assert_int_equal(program_run(&p, "dp_train --model gpt --show-model"), 2);
 }
 
-/* Each is one line, before anything has begun. */
+/* Each error is one line, before anything has begun. */
 TEST_IN(programs, what_is_wrong_is_said) {
     static const struct {
         const char *options, *message;
         int status;
     } cases[] = {
-        {"--model narrow", "there is no model \"narrow\"", 2},
+        {"--model narrow", "unknown model \"narrow\"", 2},
         {"--model /no/such.net", "/no/such.net", 1},
         {"--model convnet:3x3x3,10 --data random:1", "convnet:8: maxpool 2: a window of 2x2 does not fit 32x1x1", 2},
-        {"--model examples/resnet18.net --data random:1", "takes its input's shape from the data, which have none", 2},
+        {"--model examples/resnet18.net --data random:1", "takes its input's shape from the data, which has none", 2},
         {"--model examples/resnet18.net:3x32x32,10", "the model takes 3072", 1},
     };
     static program p;
@@ -124,7 +124,7 @@ TEST_IN(programs, what_is_wrong_is_said) {
     }
 }
 
-/* Its description is the run's: a checkpoint goes on, and the file itself is never written over. */
+/* The run keeps the network's description: a checkpoint can be resumed, and the file itself is never overwritten. */
 TEST_IN(programs, a_run_goes_on_from_its_checkpoint) {
     char model[600], checkpoint[600], options[1800], whole[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1];
     static program p;

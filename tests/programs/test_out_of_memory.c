@@ -1,5 +1,5 @@
-/* One rank of several runs out of memory: of its device's, of its address space, of its cgroup's. Where it can still say so it
- * does; otherwise the launcher names the signal. The others end with it. */
+/* One rank of several runs out of memory: on its device, in its address space, or in its cgroup. It reports that if it
+ * still can; otherwise the launcher names the signal. The others end with it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { VICTIM = 1 };
 
 #define MODEL " --model mlp:784,64,10 --batch-size 60 --quiet --timeout 50 "
 
-/* Three ranks, of which the victim does something first: it may set OWN, options for it alone. */
+/* Starts three ranks; the victim first runs `first`, which may set OWN, options for it alone. */
 static void start_ranks(program *p, const char *first, const char *options) {
     char script[5000];
     int length = snprintf(script, sizeof script, "if [ $RANK = %d ]; then %s; fi\nexec %s/ddp_train" MODEL "%s $OWN\n",
@@ -27,8 +27,8 @@ static void start_ranks(program *p, const char *first, const char *options) {
     program_start(p, "ddprun --nproc-per-node 3 --grace 5 /bin/sh %s", scratch_path("script"));
 }
 
-/* Status 1. The launcher's line, the last, names the victim and the cause; before it are the victim's, if it could say it, and
- * one of the others. */
+/* Status 1. The launcher's line, the last one, names the victim and the cause; before it are the victim's line, if it
+ * could print one, and one of the others. */
 static void expect_named(const program *p, const char *cause) {
     char wanted[40];
     const char *last = p->err_text;
@@ -39,9 +39,9 @@ static void expect_named(const program *p, const char *cause) {
         fail_msg("'%s': status %d: %s", cause, p->status, p->err_text);
 }
 
-/* --- the device's ------------------------------------------------------------------------------------------------- */
+/* --- device memory ------------------------------------------------------------------------------------------------ */
 
-/* From too little for the parameters to too little for an evaluation, and then enough. */
+/* Sizes from too small for the parameters to too small for an evaluation, and then large enough. */
 TEST_IN(programs, test_a_rank_whose_device_is_too_small) {
     static program p;
     bool started = false, trained = false;
@@ -53,7 +53,7 @@ TEST_IN(programs, test_a_rank_whose_device_is_too_small) {
             trained = true;
             continue;
         }
-        assert_false(trained); /* what is enough once stays enough */
+        assert_false(trained); /* a larger size is also large enough */
         started = started || strstr(p.out_text, "DistributedDataParallel on 3");
         expect_named(&p, " exited with status 1: device 1 is out of memory: ");
     }
@@ -62,11 +62,11 @@ TEST_IN(programs, test_a_rank_whose_device_is_too_small) {
 
 /* --- address space ------------------------------------------------------------------------------------------------ */
 
-/* As when a machine has no more to give, in the middle of a run. Its steps need no more, but what it does at its end does: the
- * hash of the weights, and the trace. */
+/* As if the machine ran out of memory during a run. The steps need no more memory, but the end of the run does: the
+ * hash of the weights, and the trace. The C library must not reuse freed memory (MALLOC_MMAP_THRESHOLD_). */
 TEST_IN(programs, test_a_rank_that_gets_no_more_memory) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    skip(); /* a sanitizer aborts where it gets none */
+    skip(); /* a sanitizer aborts if an allocation fails */
 #endif
     static const char *const options[] = {"--model mlp:784,3000,10 --optimizer sgd --epochs 6",
                                           "--epochs 30 --trace %s --trace-steps 300"};
@@ -75,15 +75,15 @@ TEST_IN(programs, test_a_rank_that_gets_no_more_memory) {
     for (size_t i = 0; i < COUNT_OF(options); i++) {
         char text[700];
         snprintf(text, sizeof text, options[i], scratch_path("output"));
-        start_ranks(&p, ":", text);
-        program_await(&p, "\nepoch "); /* whatever it needs in a step, the stack too, it has by now */
+        start_ranks(&p, "export MALLOC_MMAP_THRESHOLD_=65536", text);
+        program_await(&p, "\nepoch "); /* by now it has all memory for a step, including the stack */
         assert_int_equal(prlimit(program_rank(&p, VICTIM), RLIMIT_AS, &none, NULL), 0);
         program_finish(&p);
-        expect_named(&p, " exited with status 1: no memory ");
+        expect_named(&p, " exited with status 1: cannot allocate memory ");
     }
 }
 
-/* --- the cgroup's ------------------------------------------------------------------------------------------------- */
+/* --- cgroup memory ------------------------------------------------------------------------------------------------ */
 
 static bool write_text(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
@@ -91,7 +91,7 @@ static bool write_text(const char *path, const char *text) {
     return file && fclose(file) == 0 && written;
 }
 
-/* A cgroup of its own with little memory, of either version; false: this process may not make one. */
+/* Creates a cgroup with little memory, of either version; false if this process may not. */
 static bool make_cgroup(char *group, size_t capacity) {
     static const char *const places[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
                                             {"/sys/fs/cgroup", "memory.max"}};
@@ -106,7 +106,7 @@ static bool make_cgroup(char *group, size_t capacity) {
     return false;
 }
 
-/* The kernel kills it, and nobody else. */
+/* The kernel kills only that rank. */
 TEST_IN(programs, test_a_rank_that_the_kernel_kills_for_memory) {
     static program p;
     char group[120], join[200];

@@ -1,5 +1,5 @@
-/* An output never names an input, nor another output: every program, in every spelling. Refused in one line before
- * anything is written, so that all files are as they were. */
+/* An output must be neither an input nor another output: for every program and every spelling of a path. It is refused
+ * in one line before anything is written, so that all files are unchanged. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void expect_run(const char *line) {
     if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d: %s", line, p.status, p.err_text);
 }
 
-/* Every kind of input, and other names that lead to some of them. */
+/* Every kind of input, and other paths to some of them. */
 static int make_files(void **state) {
     programs_setup(state);
     assert_non_null(getcwd(home, sizeof home));
@@ -124,7 +124,8 @@ TEST_WITH(make_files, remove_files, no_output_takes_the_place_of_an_input_or_ano
     assert_int_equal(wrong, 0);
 }
 
-/* What is read and written, but cannot be lost, and the one exception: going on with a checkpoint. */
+/* Paths that are read and written, but have no content that could be lost; and the one exception: resuming a
+ * checkpoint. */
 TEST_WITH(make_files, remove_files, what_loses_nothing_is_allowed) {
     static const char *const allowed[] = {
         "dp_train --single --data data --steps 13 --no-evaluate --quiet --resume r.st --save r.st",

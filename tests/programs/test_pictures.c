@@ -1,4 +1,4 @@
-/* What pictures say, read from the SVG that each script writes beside its PNG. */
+/* The contents of pictures, read from the SVG that each script writes beside its PNG. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static program p;
 
-/* The SVG that a script of plots/ draws from a CSV in the test's folder; the caller frees it. */
+/* The SVG that a script of plots/ creates from a CSV in the test's folder; the caller frees it. */
 static char *draw(const char *script, const char *csv, const char *svg) {
     int status = program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/%s.gp %s %s", script, scratch_path(csv),
                              scratch_folder());
@@ -41,7 +41,7 @@ static char *fit(const char *points) {
     return scratch_read_text("fit.svg");
 }
 
-/* What the text says against the chosen law, the picture and its data say, too. */
+/* The picture and its data show the same objections to the chosen law as the text. */
 TEST_IN(programs, test_doubts_about_a_law) {
     static const char no_law[] = "No law fits well: the best one misses points that are left out by";
     char *svg = fit("1:100,2:300,4:20,8:90,16:5");
@@ -104,7 +104,7 @@ TEST_IN(programs, test_memory_has_totals) {
     free(svg);
 }
 
-/* A panel a network, of the greatest N, and a bar a technique with its total. */
+/* One panel per network, with its greatest N, and one bar per technique, with its total. */
 TEST_IN(programs, test_techniques_have_bars) {
     assert_int_equal(
         program_run(&p, "bench_memory --models=wide,resnet50 --n=32,64 --node=dgx1-v100 --batch=64 --quiet --out=%s",
@@ -131,8 +131,8 @@ TEST_IN(programs, test_each_n_has_a_marker) {
 
 /* --- the benches ---------------------------------------------------------------------------------------------------- */
 
-/* Where the SVG's next marker of a kind lies, but for the white ones behind markers: at "translate(x,y)"; NULL: there is
- * none. */
+/* The position of the SVG's next marker of a kind, "translate(x,y)", without the white ones behind markers; NULL if
+ * there is none. */
 static const char *next_place(const char **at, const char *marker) {
     const char *place = NULL;
     while (!place && (*at = strstr(*at, marker))) {
@@ -143,7 +143,7 @@ static const char *next_place(const char **at, const char *marker) {
     return place;
 }
 
-/* DP and DDP that are equally fast stand side by side, and T1 is a line. */
+/* DP and DDP that are equally fast are drawn side by side, and T1 as a line. */
 TEST_IN(programs, test_modes_stand_side_by_side) {
     static const char csv[] =
         "model,mode,n,device,device_name,cpu,cores,date,oversubscribed,scaling,batch,per_device_batch,runs,steps,"
@@ -169,7 +169,7 @@ TEST_IN(programs, test_modes_stand_side_by_side) {
     free(svg);
 }
 
-/* Ticks have their unit, none is a power of ten; each algorithm is a line. */
+/* Ticks have units and are not powers of ten; each algorithm has a line. */
 TEST_IN(programs, test_allreduce_ticks_and_lines) {
     FILE *file = fopen(scratch_path("comm.csv"), "w");
     assert_non_null(file);

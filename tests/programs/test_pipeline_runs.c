@@ -1,5 +1,6 @@
-/* ddp_train --pipeline as users run it: the accuracy, hash, text and files of a run on one device that accumulates, checkpoints that
- * go from one to the other, and what is refused. (Every step's bits: tests/ddp_procs/test_pipeline.c; lost ranks: test_faults.c.) */
+/* ddp_train --pipeline: the accuracy, hash, text and files of a run on one device that accumulates, checkpoints that
+ * each can resume from the other, and refused options. (Every step's bits: tests/ddp_procs/test_pipeline.c; lost ranks:
+ * test_faults.c.) */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static void expect_same_end(const char *line, int stages, const char *options) {
     assert_string_equal(verdict(), whole);
 }
 
-/* All ranks take test samples through all stages: 297 of them, in different numbers of passes. */
+/* All ranks pass test samples through all stages: 297 of them, in different numbers of passes. */
 TEST_IN(programs, test_runs_end_as_one_device_does) {
     expect_same_end("--accumulate 4 --batch-size 60 --steps 6 --model convnet --optimizer sgd --momentum 0.9", 3, "");
     expect_same_end("--accumulate 3 --batch-size 20 --steps 4 --model deep", 2, "--schedule gpipe");
@@ -53,7 +54,7 @@ TEST_IN(programs, test_replicas_end_as_ranks_do) {
         if (p.status != 0) fail_msg("%s: %s", runs[i].how, p.err_text);
         assert_true(same_files(weights[0], weights[i]));
     }
-    for (size_t i = 0; i < COUNT_OF(runs); i++) { /* with what the shards have saved */
+    for (size_t i = 0; i < COUNT_OF(runs); i++) { /* with the shards' checkpoints */
         program_run(&p, "ddp_train --spawn %d --pipeline %d %s --steps 8 %s --resume %s", 2 * runs[i].stages,
                     runs[i].stages, runs[i].how, line, saved);
         if (p.status != 0) fail_msg("%s: %s", runs[i].how, p.err_text);
@@ -62,7 +63,7 @@ TEST_IN(programs, test_replicas_end_as_ranks_do) {
     }
 }
 
-/* Whole in both directions; a run goes on with another number of stages. */
+/* Files are whole in both directions; a run resumes with a different number of stages. */
 TEST_IN(programs, test_checkpoints_and_weights_are_whole) {
     static const char *const line = "--accumulate 2 --batch-size 40 --model convnet --no-evaluate --quiet";
     char options[500], files[2][2][200], hash[PROGRAM_HASH + 1], expected[PROGRAM_HASH + 1];
@@ -105,17 +106,17 @@ TEST_IN(programs, test_what_stages_cannot_do_is_refused) {
     static const struct {
         const char *options, *text;
     } refused[] = {
-        {"--spawn 3 --pipeline 2", "--pipeline 2 takes a multiple of 2 ranks, and there are 3"},
-        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has 3 blocks"},
-        {"--spawn 2 --pipeline 2 --join", "does not go with --uneven and --join"},
-        {"--spawn 2 --pipeline 2 --shard-state 2", "does not go with --shard-state 2 and 3"},
-        {"--spawn 2 --pipeline 2 --find-unused", "does not go with --find-unused"},
-        {"--spawn 2 --pipeline 2 --compress fp16", "does not go with --compress"},
-        {"--spawn 2 --pipeline 2 --debug-ranks", "does not go with --debug-ranks"},
-        {"--spawn 2 --pipeline 2 --checkpoint-activations 1", "does not go with --checkpoint-activations"},
-        {"--spawn 2 --pipeline 2 --cuda-graph", "does not go with --cuda-graph"},
-        {"--spawn 2 --pipeline 2 --resident-batches 2 --steps 4", "does not go with --resident-batches"},
-        {"--spawn 2 --pipeline 2 --device-kind meta", "does not go with --device-kind meta"},
+        {"--spawn 3 --pipeline 2", "--pipeline 2 needs a multiple of 2 ranks, but there are 3"},
+        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has only 3 blocks"},
+        {"--spawn 2 --pipeline 2 --join", "cannot be combined with --uneven and --join"},
+        {"--spawn 2 --pipeline 2 --shard-state 2", "cannot be combined with --shard-state 2 and 3"},
+        {"--spawn 2 --pipeline 2 --find-unused", "cannot be combined with --find-unused"},
+        {"--spawn 2 --pipeline 2 --compress fp16", "cannot be combined with --compress"},
+        {"--spawn 2 --pipeline 2 --debug-ranks", "cannot be combined with --debug-ranks"},
+        {"--spawn 2 --pipeline 2 --checkpoint-activations 1", "cannot be combined with --checkpoint-activations"},
+        {"--spawn 2 --pipeline 2 --cuda-graph", "cannot be combined with --cuda-graph"},
+        {"--spawn 2 --pipeline 2 --resident-batches 2 --steps 4", "cannot be combined with --resident-batches"},
+        {"--spawn 2 --pipeline 2 --device-kind meta", "cannot be combined with --device-kind meta"},
         {"--spawn 2 --pipeline 2 --schedule gpipe --accumulate 64 --batch-size 64", "in flight"},
     };
     for (size_t i = 0; i < COUNT_OF(refused); i++) {
@@ -126,7 +127,7 @@ TEST_IN(programs, test_what_stages_cannot_do_is_refused) {
     }
 }
 
-/* What a later stage sees is named as what the one before has sent. */
+/* A NaN in a later stage is reported as received from the stage before. */
 TEST_IN(programs, test_a_loss_that_is_nan_ends_the_run) {
     program_run(&p,
                 "ddp_train --spawn 3 --pipeline 3 --model convnet --accumulate 4 --optimizer sgd --lr 1e30 --quiet");

@@ -1,4 +1,4 @@
-/* Options tell the truth: what a run says at its start is what it then does, and what it says of its steps is so. */
+/* Messages about options are true: a run does what it announces at its start, and its reports of steps are correct. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -66,24 +66,24 @@ TEST_IN(programs, a_run_says_what_its_options_come_to) {
           "replicate "
           "814144 (parameters), gather 120 (outputs), reduce 814144 (gradients); device 5 nothing\n"}},
         {"dp_train --single --data stream:data/digits --no-shuffle --steps 2 --no-evaluate",
-         {"\nsamples: a stream, of which nobody knows the length; 2 steps in all\n"}},
+         {"\nsamples: a stream of unknown length; 2 steps in all\n"}},
     };
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
         expect_run(runs[i].line);
         for (size_t s = 0; s < COUNT_OF(runs[i].said) && runs[i].said[s]; s++) expect_said(p.out_text, runs[i].said[s]);
-        bool alone = strstr(runs[i].line, "--single") != NULL; /* nothing travels */
+        bool alone = strstr(runs[i].line, "--single") != NULL; /* no communication */
         assert_true((strstr(p.out_text, "\nbytes a step:") == NULL) == alone);
         assert_string_equal(p.err_text, "");
     }
     expect_run("dp_train --devices 2 --quiet --steps 1 --no-evaluate --init-scale 3");
-    assert_null(strstr(p.out_text, "\nbatch:")); /* nobody wants to hear it */
+    assert_null(strstr(p.out_text, "\nbatch:")); /* suppressed by --quiet */
     assert_int_equal(count_lines(p.out_text), 3);
     assert_string_equal(p.err_text, "");
 }
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-/* "NAME NUMBER (" in the entry that begins with `who`; 0 if it is not there. */
+/* Finds "NAME NUMBER (" in the entry that begins with `who`; 0 if there is none. */
 static double announced(const char *line, const char *who, const char *phase) {
     char wanted[64], name[64];
     snprintf(wanted, sizeof wanted, " %s ", who);
@@ -95,7 +95,7 @@ static double announced(const char *line, const char *who, const char *phase) {
     return at && at < end ? atof(at + strlen(name)) : 0;
 }
 
-/* All phases that moved bytes, on all devices, moved what was announced; and no other was. */
+/* All phases that moved bytes, on all devices, moved the announced number, and no others were announced. */
 static void expect_announced_bytes(const char *line, bool ranks) {
     static const char *const phases[] = {"scatter", "replicate",  "broadcast", "gather",
                                          "reduce",  "all-reduce", "tensor",    "optimizer"};
@@ -148,8 +148,8 @@ TEST_IN(programs, the_bytes_are_those_that_travel) {
 
 /* --- each step ---------------------------------------------------------------------------------------------------- */
 
-/* A scale so large that the first gradients are infinite, until it has been halved often enough: the lines, the summary
- * and the last lines agree on which steps were left out; and where the rate goes in the meantime. */
+/* The scale is so large that the first gradients are infinite, until it has been halved often enough: the lines, the
+ * summary and the last lines agree on the skipped steps, and on the learning rate meanwhile. */
 static void expect_skipped_steps(const char *program_line) {
     enum { STEPS = 24, WARMUP = 4 };
     char command[512];
@@ -166,7 +166,7 @@ static void expect_skipped_steps(const char *program_line) {
         cJSON *line = cJSON_Parse(strsep(&rest, "\n"));
         assert_non_null(line);
         bool left_out = cJSON_IsTrue(field(line, "skipped"));
-        assert_true((float)number(line, "loss_scale") == (float)scale); /* in as many digits as a float needs */
+        assert_true((float)number(line, "loss_scale") == (float)scale); /* with all digits of a float */
         double rate = step < WARMUP ? warm * ((step + 1) / (double)WARMUP) : warm;
         assert_true(fabs(number(line, "lr") - rate) <= 1e-8 * rate);
         const cJSON *norm = field(line, "grad_norm");
@@ -195,7 +195,7 @@ TEST_IN(programs, each_step_says_what_became_of_it) {
     expect_skipped_steps("ddp_train --spawn 2 --compress fp16");
 }
 
-/* --- options without effect, and those that cannot be ------------------------------------------------------------- */
+/* --- options without effect, and impossible ones ------------------------------------------------------------------ */
 
 TEST_IN(programs, options_without_effect_are_noted_once) {
     static const char *const notes[] = {
@@ -214,7 +214,7 @@ TEST_IN(programs, options_without_effect_are_noted_once) {
     for (size_t i = 0; i < COUNT_OF(notes); i++) expect_said(p.err_text, notes[i]);
     assert_int_equal(count_lines(p.err_text), COUNT_OF(notes));
     expect_run("ddp_train --steps 1 --no-evaluate --compress bf16");
-    expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing travels");
+    expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing is sent");
     assert_int_equal(count_lines(p.err_text), 1);
     expect_run("ddp_train --spawn 4 --steps 1 --no-evaluate --compress topk:0.25 --allreduce ring");
     expect_said(p.err_text, "--compress topk:0.25 saves no bytes with 4 ranks: ");
@@ -236,7 +236,7 @@ TEST_IN(programs, options_that_cannot_be_are_refused) {
         const char *line, *said;
     } cases[] = {
         {"--lr-schedule cosine --data stream:data/digits", "give --steps"},
-        {"--warmup-steps 30 --steps 20", "--warmup-steps 30 is longer than the run, which has 20 steps"},
+        {"--warmup-steps 30 --steps 20", "--warmup-steps 30 exceeds the run's 20 steps"},
         {"--warmup-steps 20 --steps 20 --lr-schedule cosine", "--warmup-steps 20 leaves"},
         {"--save-every 3", "--save-every needs --save"},
         {"--save-module-prefix --save none", "--save-module-prefix needs --save-weights"},

@@ -1,4 +1,4 @@
-/* The files of replay as a user runs it: that they are the same twice, what they hold, and which ones it refuses. */
+/* The files of the program replay: two runs write the same, their contents, and refused inputs. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 static program p;
 
-/* --- what it writes ----------------------------------------------------------------------------------------------- */
+/* --- output files ------------------------------------------------------------------------------------------------- */
 
 static void expect_same_files(const char *one, const char *other) {
     size_t nbytes, other_nbytes;
@@ -43,7 +43,7 @@ TEST_IN(programs, test_twice_gives_the_same_bytes) {
     }
 }
 
-/* fit_tn reads what replay writes: T1 from the row of one device, three points more, and the finer law. */
+/* fit_tn reads replay's CSV: T1 from the row of one device, three more points, and the finer law. */
 TEST_IN(programs, test_its_csv_is_fitted) {
     assert_int_equal(program_run(&p, ON " --batch=384 --out=%s", scratch_folder()), 0);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);
@@ -54,7 +54,7 @@ TEST_IN(programs, test_its_csv_is_fitted) {
     program_expect_text(&p, "DDP, course, 96 samples per step on every device: 4 points, replayed on course");
 }
 
-/* A bar a line: of one lane they follow one another. Of several bucket sizes the first is drawn. */
+/* One bar per line: bars of one lane do not overlap. Of several bucket sizes the first is plotted. */
 TEST_IN(programs, test_bars_of_a_lane_do_not_overlap) {
     assert_int_equal(
         program_run(&p, ON " --batch=384 --n=4 --bucket-cap-mb=25,5 --gantt=%s", scratch_path("gantt.csv")), 0);
@@ -81,12 +81,12 @@ TEST_IN(programs, test_bars_of_a_lane_do_not_overlap) {
     }
     free(text);
     assert_true(tasks > 1000);
-    assert_true(ahead[1] > 0 && own[0] > ahead[0]); /* hosts launch what devices do in the next step */
+    assert_true(ahead[1] > 0 && own[0] > ahead[0]); /* hosts launch the devices' work of the next step */
     for (int mode = 0; mode < 2; mode++)
         for (int device = 0; device < 4; device++) assert_true(end_of[mode][device][1] > 0);
 }
 
-/* Each script draws from what replay wrote, and has nothing to say but the names of its files. */
+/* Each script plots replay's files, and prints only the names of its own. */
 TEST_IN(programs, test_pictures_are_drawn) {
     static const struct {
         const char *script, *data;
@@ -117,7 +117,8 @@ TEST_IN(programs, test_pictures_are_drawn) {
     assert_non_null(strstr(p.err_text, "there is no"));
 }
 
-/* What a shell would take for quotes, commands and lines, and gnuplot for commands and escapes, is a folder's name. */
+/* A folder name with characters that a shell interprets as quotes, commands and lines, and gnuplot as commands and
+ * escapes. */
 #define ODD "a'$(touch${IFS}injected)'b\"`touch${IFS}injected`\\n\n|<touch<$c"
 
 TEST_IN(programs, test_odd_folders) {
@@ -139,7 +140,7 @@ TEST_IN(programs, test_odd_folders) {
     }
 }
 
-/* Names that gnuplot would take for a program to start, relative to where it runs. */
+/* Names that gnuplot would interpret as a program to start, relative to its working folder. */
 TEST_IN(programs, test_names_that_begin_like_pipes) {
     static const char *const names[] = {"<touch", "|touch", "~root", "$data", "-", "@x"};
     char here[400], script[500];
@@ -163,7 +164,7 @@ TEST_IN(programs, test_names_that_begin_like_pipes) {
     free(csv);
 }
 
-/* gnuplot's ways to a shell. */
+/* gnuplot's functions that call a shell. */
 TEST_IN(programs, test_no_script_calls_a_shell) {
     static const char *const ways[] = {"system(", "\"<", "'<", "`", "\n!", "shell"};
     DIR *plots = opendir("plots");
@@ -182,7 +183,7 @@ TEST_IN(programs, test_no_script_calls_a_shell) {
     closedir(plots);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void expect_failure(const char *text, const char *line) {
     int status = program_run(&p, "%s", line);
@@ -201,20 +202,20 @@ TEST_IN(programs, test_bad_files) {
     expect_failure("node.json:2", line);
     snprintf(line, sizeof line, "replay --trace=%s", scratch_folder());
     expect_failure(scratch_folder(), line);
-    expect_failure("resnet50 does not say how ranks can share its layers",
+    expect_failure("resnet50 does not describe how ranks can share its layers",
                    "replay --node=hgx-h200 --workload=resnet50 --batch=8 --mode=ddp --tensor=2");
-    expect_failure("3 ranks are no grid of --tensor 2",
+    expect_failure("3 ranks do not form a grid of --tensor 2",
                    "replay --node=hgx-h200 --workload=wide --batch=8 --mode=ddp --tensor=2 --n=3");
     expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
-    expect_failure("and not 5: launches under the host's lock",
+    expect_failure("ms, not 5: launches under the host's lock",
                    ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
     /* before anything is built or written */
     snprintf(line, sizeof line,
              "replay --node=dgx1-v100 --workload=resnet50 --batch=65536 --n=1,65536 --mode=ddp --out=%s/never",
              scratch_folder());
-    expect_failure("tasks, and at most", line);
+    expect_failure("tasks; at most", line);
     assert_int_equal(access(scratch_path("never"), F_OK), -1);
-    expect_failure("16", "replay --node=course --workload=course --batch=64 --n=16 --mode=dp"); /* it has 8 */
+    expect_failure("16", "replay --node=course --workload=course --batch=64 --n=16 --mode=dp"); /* the node has 8 */
     snprintf(line, sizeof line, ON " --batch=8 --json=%s/none/replay.json", scratch_folder());
     expect_failure("none", line);
     scratch_write("file", "", 0);

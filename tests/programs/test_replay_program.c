@@ -1,4 +1,4 @@
-/* replay as a user runs it: what its figures have to add up to whatever they are, and a real run's trace. */
+/* The program replay: sums that its figures must satisfy, whatever their values, and a real run's trace. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static double number(const cJSON *object, const char *name) {
     return value->valuedouble;
 }
 
-/* Runs the line with --json, and reads that; cJSON_Delete it. */
+/* Runs the line with --json, and parses the output; the caller frees it (cJSON_Delete). */
 static cJSON *replay(const char *line) {
     size_t nbytes;
     if (program_run(&p, "%s --json=%s", line, scratch_path("replay.json")) != 0) fail_msg("%s: %s", line, p.err_text);
@@ -35,7 +35,7 @@ static cJSON *replay(const char *line) {
     return object;
 }
 
-/* The row of a mode on n devices; index: which of several. */
+/* The row of a mode on n devices; `index` selects one of several. */
 static const cJSON *find_row(const cJSON *result, const char *mode, int n, int index) {
     const cJSON *row;
     cJSON_ArrayForEach(row, cJSON_GetObjectItem(result, "rows")) {
@@ -72,7 +72,7 @@ static void expect_device_adds_up(const cJSON *device, double ms) {
     expect_near(sum, ms, 1e-9 * ms);
     expect_near(number(phases, "waiting"), number(device, "idle_ms"), 1e-9 * ms);
     if (number(phases, "reduce") > 0) return;
-    /* kernels come first in both, and beside DP's sums every kernel has one of these phases */
+    /* kernels come first in both, and every kernel except DP's sums has one of these phases */
     double kernels =
         number(phases, "forward") + number(phases, "loss") + number(phases, "backward") + number(phases, "optimizer");
     assert_true(kernels >= number(device, "compute_ms") * 0.999);
@@ -138,7 +138,7 @@ TEST_IN(programs, test_weak_scaling) {
 
 /* --- options ----------------------------------------------------------------------------------------------------- */
 
-/* Each option reaches what it is meant for: the direction is known, whatever the node's figures are. */
+/* Each option has its effect: the direction is known, whatever the node's figures. */
 TEST_IN(programs, test_options_do_what_they_say) {
     double ddp = step_ms(ON " --batch=64 --n=8 --mode=ddp", "DDP", 8),
            dp = step_ms(ON " --batch=64 --n=8 --mode=dp", "DP", 8);
@@ -157,14 +157,14 @@ TEST_IN(programs, test_options_do_what_they_say) {
     assert_true(step_ms(ON " --batch=8 --mode=single --host-lock=100", "single", 1) >
                 step_ms(ON " --batch=8 --mode=single", "single", 1));
     double t1_ms = step_ms(ON " --batch=64 --mode=single --calibrate-t1=50", "single", 1);
-    expect_near(t1_ms, 50, 0.5); /* calibration knows the kernels, and not how they overlap */
+    expect_near(t1_ms, 50, 0.5); /* calibration knows the kernels, but not how they overlap */
     program_expect_text(&p, "T1 = 50 ms was given: the node's rates are multiplied by");
     assert_null(strstr(p.out_text, "which is far from 1"));
     (void)step_ms(ON " --batch=64 --mode=single --calibrate-t1=2000", "single", 1);
     program_expect_text(&p, ", which is far from 1: is it a time of this node");
 }
 
-/* Beyond a node, rows say on how many of them the devices lie; --devices-per-node makes smaller ones of them. */
+/* Beyond one node, rows name the number of nodes; --devices-per-node makes nodes smaller. */
 TEST_IN(programs, test_rows_name_their_nodes) {
     const char *line = "replay --node=dgx1-v100 --workload=resnet50 --per-device-batch=32 --mode=ddp --quiet";
     assert_int_equal(program_run(&p, "%s --n=4,12,16", line), 0);
@@ -179,12 +179,13 @@ TEST_IN(programs, test_rows_name_their_nodes) {
     assert_int_equal(program_run(&p, "%s --n=8 --devices-per-node=9", line), 1);
     assert_int_equal(program_run(&p, "%s --n=72 --collectives=messages", line), 1);
     assert_non_null(strstr(p.err_text, "messages between 9 nodes of dgx1-v100 are too many to model"));
-    /* more than a group has room for: 16 replicas of 8 ranks */
+    /* more ranks than a group can have: 16 replicas of 8 ranks */
     assert_int_equal(program_run(&p, "replay --node=dgx-a100 --workload=wide --batch=16 --mode=ddp --n=128 --tensor=8"),
                      0);
     assert_non_null(strstr(p.out_text, " 16 x 8 "));
     assert_int_equal(program_run(&p, "%s --n=12 --hierarchical", line), 1);
-    assert_non_null(strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs as many on each node, and 8 fit"));
+    assert_non_null(
+        strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs the same number on each node; 8 fit"));
 }
 
 TEST_IN(programs, test_a_step_over_nodes) {
@@ -195,7 +196,7 @@ TEST_IN(programs, test_a_step_over_nodes) {
     double hierarchical_ms = step_ms(line, "DDP", 16);
     snprintf(line, sizeof line, "%s --devices-per-node=2", of);
     double spread_ms = step_ms(line, "DDP", 16);
-    assert_true(hierarchical_ms < ring_ms); /* 553 MB once over the network, rather than 1.9 times */
+    assert_true(hierarchical_ms < ring_ms); /* 553 MB once over the network instead of 1.9 times */
     assert_true(spread_ms > ring_ms);       /* eight nodes' hops */
 }
 
@@ -203,7 +204,7 @@ TEST_IN(programs, test_bucket_sizes_are_rows) {
     cJSON *result = replay(ON " --batch=64 --n=2,8 --mode=ddp --bucket-cap-mb=0.5,5,100");
     static const double caps[] = {0.5, 5, 100};
     for (int i = 0; i < 3; i++) expect_near(number(find_row(result, "DDP", 8, i), "bucket_cap_mb"), caps[i], 0);
-    /* with all gradients but the first MiB in one bucket, which is ready last, little is hidden */
+    /* if all gradients except the first MiB are in one bucket, which is ready last, little is hidden */
     assert_true(number(find_row(result, "DDP", 8, 2), "overlap") < number(find_row(result, "DDP", 8, 1), "overlap"));
     assert_true(number(find_row(result, "DDP", 8, 2), "step_ms") > number(find_row(result, "DDP", 8, 1), "step_ms"));
     cJSON_Delete(result);
@@ -239,8 +240,7 @@ static cJSON *record_and_replay(const char *options) {
 
 static const cJSON *figure(const cJSON *result, const char *name) { return cJSON_GetObjectItem(result, name); }
 
-/* Step times are what the simulation finds, and a busy machine may disturb those that were recorded: no bound on
- * them. */
+/* Step times are simulated, and a busy machine may disturb the recorded ones: they have no bound. */
 TEST_IN(programs, test_a_trace_as_it_was_recorded) {
     cJSON *result = record_and_replay("--spawn=2");
     double recorded = number(figure(result, "compute_ms"), "recorded");
@@ -263,7 +263,7 @@ TEST_IN(programs, test_a_trace_as_it_was_recorded) {
 TEST_IN(programs, test_the_trace_of_one_device_on_a_node) {
     char line[300];
     cJSON *recorded = record_and_replay("");
-    double kernels_ms = number(figure(recorded, "compute_ms"), "recorded"); /* an input: the same but for decimals */
+    double kernels_ms = number(figure(recorded, "compute_ms"), "recorded"); /* an input: the same except for decimals */
     expect_near(number(figure(recorded, "compute_ms"), "replayed"), kernels_ms, 0.01 * kernels_ms);
     cJSON_Delete(recorded);
     snprintf(line, sizeof line, "replay --trace=%s/trace --node=course --n=1,2", scratch_folder());
@@ -275,10 +275,10 @@ TEST_IN(programs, test_the_trace_of_one_device_on_a_node) {
     cJSON_Delete(result);
     program_expect_text(&p, "workload mlp with the times of its trace; 64 samples per step");
     snprintf(line, sizeof line, "replay --trace=%s/trace --node=course --n=1 --batch=32", scratch_folder());
-    result = replay(line); /* another batch than the recorded one */
+    result = replay(line); /* a different batch than the recorded one */
     assert_true(cJSON_IsNull(cJSON_GetObjectItem(find_row(result, "DDP", 1, 0), "recorded_ms")));
     cJSON_Delete(result);
-    /* kernels of recorded steps are not medians, and come out the same again */
+    /* kernels of recorded steps are not medians, and are reproduced exactly */
     snprintf(line, sizeof line, "replay --trace=%s/trace --node=course --n=2 --vary --steps=5", scratch_folder());
     double varied_ms = step_ms(line, "DDP", 2);
     assert_true(step_ms(line, "DDP", 2) == varied_ms);
@@ -291,7 +291,7 @@ TEST_IN(programs, test_the_trace_of_one_device_on_a_node) {
 
 /* --- defaults ---------------------------------------------------------------------------------------------------- */
 
-/* Those of a file; test_results.c has all that is said without any option. */
+/* The file's defaults; test_results.c tests the whole output without any option. */
 TEST_IN(programs, test_options_go_before_the_files) {
     cJSON *result = replay("replay --node=course --workload=course --n=8");
     double collectives_ms = number(find_row(result, "DP by collectives", 8, 0), "step_ms"),
@@ -302,5 +302,5 @@ TEST_IN(programs, test_options_go_before_the_files) {
     assert_null(strstr(p.out_text, "gradients by copies"));
     assert_true(step_ms("replay --node=course --workload=course --batch=768 --precision=fp32 --n=8 --mode=ddp", "DDP",
                         8) > 2 * ddp_ms);
-    assert_null(strstr(p.out_text, "A step with DP and with DDP")); /* of one mode there is nothing to compare */
+    assert_null(strstr(p.out_text, "A step with DP and with DDP")); /* with one mode there is nothing to compare */
 }

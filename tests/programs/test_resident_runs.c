@@ -32,7 +32,7 @@ TEST_IN(programs, the_run_says_so) {
     program_expect_text(&p,
                         "\nsamples: 1 resident batch, loaded in the first steps and used in turn; 9 steps in all\n");
     program_expect_text(&p, "\"resident_batches\":1,");
-    program_expect_text(&p, "\"epochs\":1,"); /* which goes on */
+    program_expect_text(&p, "\"epochs\":1,"); /* which continues */
     expect_run("ddp_train --spawn 2 --model mlp:784,16,10 --batch-size 500 --steps 9 --resident-batches 4 --summary -",
                0);
     program_expect_text(&p, "\nsamples: 4 resident batches, loaded ");
@@ -42,7 +42,7 @@ TEST_IN(programs, the_run_says_so) {
     program_expect_text(&p, "\"resident_batches\":0,");
 }
 
-/* Nothing is computed; what would lie on the devices is counted. */
+/* Nothing is computed; the memory on the devices is counted. */
 TEST_IN(programs, meta_devices_keep_them_too) {
     expect_run("dp_train --device-kind meta --devices 2 " SMALL " --steps 9 --resident-batches 2", 0);
     expect_run("ddp_train --device-kind meta --spawn 2 " SMALL " --steps 9 --resident-batches 2", 0);
@@ -55,14 +55,14 @@ TEST_IN(programs, what_does_not_go_together_is_refused) {
         {"dp_train --resident-batches 0 --steps 9", "--resident-batches: 0 is out of range"},
         {"dp_train --resident-batches 65 --steps 9", "--resident-batches: 65 is out of range"},
         {"dp_train --resident-batches 2", "--resident-batches needs --steps"},
-        {"dp_train --resident-batches 2 --steps 9 --accumulate 2", "does not go with --accumulate"},
-        {"dp_train --resident-batches 2 --steps 9 --data stream:data/digits", "does not go with a stream"},
-        {"dp_train --resident-batches 2 --steps 9 --save x", "does not go with --save:"},
-        {"dp_train --resident-batches 2 --steps 9 --save x --save-every 3", "does not go with --save:"},
-        {"dp_train --resident-batches 2 --steps 9 --resume x", "does not go with --resume"},
+        {"dp_train --resident-batches 2 --steps 9 --accumulate 2", "cannot be combined with --accumulate"},
+        {"dp_train --resident-batches 2 --steps 9 --data stream:data/digits", "cannot be combined with a stream"},
+        {"dp_train --resident-batches 2 --steps 9 --save x", "cannot be combined with --save:"},
+        {"dp_train --resident-batches 2 --steps 9 --save x --save-every 3", "cannot be combined with --save:"},
+        {"dp_train --resident-batches 2 --steps 9 --resume x", "cannot be combined with --resume"},
         {"ddp_train --resident-batches 2", "--resident-batches needs --steps"},
-        {"ddp_train --spawn 2 --resident-batches 2 --steps 9 --join", "does not go with --join"},
-        {"ddp_train --spawn 2 --resident-batches 2 --steps 9 --uneven", "does not go with --uneven"},
+        {"ddp_train --spawn 2 --resident-batches 2 --steps 9 --join", "cannot be combined with --join"},
+        {"ddp_train --spawn 2 --resident-batches 2 --steps 9 --uneven", "cannot be combined with --uneven"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         expect_run(cases[i].line, 2);

@@ -1,6 +1,6 @@
-/* Jobs whose ranks are killed and start again: each step's loss and the weights are those of a job that nobody killed, so
- * every epoch has seen each of its samples once, in the same order; and nothing else is left. Many more of them:
- * tests/hostile/restarts.sh. */
+/* Jobs whose ranks are killed and restarted: each step's loss and the weights are those of an undisturbed job, so every
+ * epoch has used each of its samples once, in the same order; and nothing else is left. tests/hostile/restarts.sh has
+ * many more. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -76,10 +76,11 @@ TEST_IN(programs, test_launched_ranks_that_are_killed) {
     expect_the_same_job("ddprun --nproc-per-node 3 --max-restarts 3 ddp_train", 3, 2);
 }
 
-/* Without a checkpoint a restart begins anew, and a run that has none to go on with says so beforehand. */
+/* Without a checkpoint a restart begins at the first step, and a run without one to resume from reports that at its
+ * start. */
 TEST_IN(programs, test_restarts_without_a_checkpoint) {
     static const char note[] =
-        "ddp_train: --max-restarts begins the training anew each time: --save FILE --save-every N "
+        "ddp_train: --max-restarts begins the training again each time: --save FILE --save-every N "
         "--resume-if-present FILE goes on from the last checkpoint\n";
     assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 1 --steps 2 --no-evaluate"), 0);
     assert_string_equal(p.err_text, note);
@@ -91,7 +92,7 @@ TEST_IN(programs, test_restarts_without_a_checkpoint) {
                         "(ddprun --max-restarts)\n");
 }
 
-/* What fails each time is tried as often as allowed; what is refused beforehand not at all. */
+/* A job that fails each time is restarted as often as allowed; one that is refused at its start, never. */
 TEST_IN(programs, test_failures_that_a_restart_does_not_cure) {
     assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 2 --lr 1e30 --steps 50 --quiet --no-evaluate"),
                      1);
@@ -108,7 +109,7 @@ TEST_IN(programs, test_failures_that_a_restart_does_not_cure) {
     assert_null(strstr(p.err_text, "again"));
 }
 
-/* --- as old launchers start ranks --------------------------------------------------------------------------------------- */
+/* --- ranks started by old launchers ------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_the_argument_of_old_launchers) {
     static const char script[] =
@@ -123,11 +124,11 @@ TEST_IN(programs, test_the_argument_of_old_launchers) {
         const char *line, *text;
     } wrong[] = {
         {"ddp_train --local-rank 1 --steps 2",
-         "--local-rank 1: this process is local rank 0, since no launcher has set LOCAL_RANK"},
-        {"ddp_train --local-rank first --steps 2", "--local-rank first: this process is local rank 0"},
+         "--local-rank is 1, but this process is local rank 0, since no launcher has set LOCAL_RANK"},
+        {"ddp_train --local-rank first --steps 2", "--local-rank is first, but this process is local rank 0"},
         {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 ddp_train "
          "--local_rank=0",
-         "--local-rank 0: this process is local rank 1 (LOCAL_RANK)"},
+         "--local-rank is 0, but this process is local rank 1 (LOCAL_RANK)"},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         assert_int_equal(program_run(&p, "%s", wrong[i].line), 2);

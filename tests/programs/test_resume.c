@@ -1,5 +1,5 @@
-/* --save, --save-every and --resume as users run them: a run that was ended and resumed has the bits of one that was
- * not, in every mode. (One device, and each recipe: tests/checkpoint/test_checkpoint_resume.c.) */
+/* The options --save, --save-every and --resume: a run that was ended and resumed has the bits of an uninterrupted one,
+ * in every mode. (One device, and each recipe: tests/checkpoint/test_checkpoint_resume.c.) */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@
 #define SMALL "--model mlp:784,16,10 --batch-size 60 --no-evaluate "
 #define SOME_CONVNET "--model convnet --batch-size 12 --optimizer sgd --momentum 0.9 --no-evaluate "
 
-/* Runs it to step `steps`, with its losses in FOLDER/NAME.losses and its last checkpoint in FOLDER/NAME. */
+/* Runs the line to step `steps`, with its losses in FOLDER/NAME.losses and its last checkpoint in FOLDER/NAME. */
 static void run(program *p, const char *line, int steps, const char *name, const char *more) {
     char losses[64];
     snprintf(losses, sizeof losses, "%s.losses", name);
-    remove(scratch_path(losses)); /* --resume would not write over it */
+    remove(scratch_path(losses)); /* --resume would not overwrite it */
     program_run(p, "%s --steps %d --save %s --dump-losses %s %s", line, steps, scratch_path(name), scratch_path(losses),
                 more);
     if (p->status != 0) fail_msg("%s: status %d, %s", line, p->status, p->err_text);
@@ -32,7 +32,7 @@ static char *losses_of(const char *name) {
     return scratch_read(scratch_path(losses), &nbytes);
 }
 
-/* One run with checkpoints all the way, and one without that ends in the middle and is resumed. */
+/* Compares a run with regular checkpoints and one without that ends in the middle and is resumed. */
 static void expect_same_run(const char *line, int steps, int end) {
     static program whole, half, rest;
     char resume[700], *losses, *first, *then;
@@ -64,8 +64,8 @@ TEST_IN(programs, test_dp) {
     expect_same_run("dp_train --devices 2 --precision fp16 --growth-interval 3 --accumulate 2 " SMALL, 7, 4);
 }
 
-/* With three ranks and the ring it matters which gradients share a bucket, and that all but the first reduction
- * divide. */
+/* With three ranks and the ring the results depend on which gradients share a bucket, and on that all reductions except
+ * the first divide. */
 TEST_IN(programs, test_ddp) {
     expect_same_run("ddp_train --spawn 3 --allreduce ring --bucket-cap-mb 0.01 " SMALL, 7, 1);
     expect_same_run("ddp_train --spawn 3 --allreduce ring " SOME_CONVNET, 4, 2);
@@ -73,8 +73,8 @@ TEST_IN(programs, test_ddp) {
     expect_same_run("ddp_train --spawn 2 --precision bf16 --accumulate 2 --clip-norm 1 " SMALL, 7, 4);
 }
 
-/* What each rank has not sent is in the file, as a row of its own; where it is not, or of another number of ranks, none has
- * anything unsent. */
+/* The file has each rank's unsent values, a row for each rank; without them, or with a different number of ranks, they
+ * are zero. */
 TEST_IN(programs, test_top_k) {
     static program p;
     static const char *const line = "ddp_train --spawn 3 --compress topk:0.02 --optimizer sgd --momentum 0.9 " SMALL;
@@ -97,7 +97,7 @@ TEST_IN(programs, test_top_k) {
         strstr(p.err_text, "does not hold what 3 ranks have left unsent (top-k's errors): they begin at zero here"));
 }
 
-/* Of any stage, by any other: the bits of one run, and one file, whoever has written it. */
+/* Saved by any stage, resumed by any other: the bits of one run, and the same file, whichever stage has written it. */
 TEST_IN(programs, test_shards) {
     static const char *const line = "ddp_train --spawn 3 --bucket-cap-mb 0.01 " SMALL;
     static program p;
@@ -123,7 +123,8 @@ TEST_IN(programs, test_shards) {
     }
 }
 
-/* One file, whether the host has its moments or the device, and of either by the other: the bits of one run. */
+/* The same file, whether the host or the device has the moments, and either resumes the other's: the bits of one
+ * run. */
 TEST_IN(programs, test_offload) {
     static const char *const lines[] = {
         "dp_train --devices 2 --optimizer sgd --momentum 0.9 --model mlp:784,100,10 --no-evaluate",
@@ -168,7 +169,7 @@ TEST_IN(programs, test_epochs) {
     free(metrics);
     program_run(&rest, "%s --epochs 3 --resume %s --metrics %s", line, scratch_path("part"), scratch_path("metrics"));
     assert_int_equal(rest.status, 2);
-    assert_non_null(strstr(rest.err_text, "holds the lines of an earlier run, and --resume would write over them"));
+    assert_non_null(strstr(rest.err_text, "holds the lines of an earlier run, which --resume would overwrite"));
     program_run(&rest, "%s --epochs 3 --save %s --resume %s", line, scratch_path("again"), scratch_path("whole"));
     assert_int_equal(rest.status, 0);
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));
@@ -176,7 +177,7 @@ TEST_IN(programs, test_epochs) {
     assert_non_null(strstr(rest.out_text, strstr(whole.out_text, "weights "))); /* the same hash */
 }
 
-/* Another number of devices, another mode: it goes on, and rank 0 says what is different. */
+/* With a different number of devices or a different mode it continues, and rank 0 reports the difference. */
 TEST_IN(programs, test_other_devices) {
     static const char *const goes_on[] = {"ddp_train --spawn 3 ", "dp_train --single ", "dp_train --devices 3 ",
                                           "ddp_train --spawn 2 --seed 5 "};
@@ -194,14 +195,17 @@ TEST_IN(programs, test_other_devices) {
     }
 }
 
-/* Whatever is wrong with it is said in one line, before ranks are started, and nothing is written. */
+/* Errors in a checkpoint are reported in one line, before ranks are started, and nothing is written. */
 TEST_IN(programs, test_refusals) {
     static const struct {
         const char *options, *words;
     } rows[] = {
-        {"--model mlp:784,32,10 --batch-size 60", "is of a run with model mlp:784,16,10; this one has mlp:784,32,10"},
-        {"--model mlp:784,16,10 --batch-size 30", "is of a run with batch size 60; this one has 30, under which"},
-        {"--model mlp:784,16,10 --batch-size 60 --optimizer sgd", "is of a run with optimizer adam; this one has sgd"},
+        {"--model mlp:784,32,10 --batch-size 60",
+         "was written by a run with model mlp:784,16,10; this run has mlp:784,32,10"},
+        {"--model mlp:784,16,10 --batch-size 30",
+         "was written by a run with batch size 60; this run has 30, which would change"},
+        {"--model mlp:784,16,10 --batch-size 60 --optimizer sgd",
+         "was written by a run with optimizer adam; this run has sgd"},
     };
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;

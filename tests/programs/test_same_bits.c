@@ -1,5 +1,5 @@
-/* What `ddp_train --help` says of --shard: when DDP's weights have DataParallel's bits, and when not. And the line with
- * the hash says so where the shards alone already make them differ. */
+/* The statement of `ddp_train --help` on --shard: when DDP's weights have DataParallel's bits, and when not. And the
+ * line with the hash has a hint if the shards alone make them differ. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { LINE = 300 };
 
-/* Runs it; whether the hash's line has the hint. */
+/* Runs the line; returns whether the hash's line has the hint. */
 static bool run(const char *line, const char *options, char hash[PROGRAM_HASH + 1]) {
     static program p;
     program_run(&p, "%s --steps 6 --no-evaluate --quiet %s", line, options);
@@ -22,7 +22,7 @@ static bool run(const char *line, const char *options, char hash[PROGRAM_HASH + 
 
 struct row {
     int devices;
-    const char *both, *ddp; /* options of both programs, and DDP's beside them */
+    const char *both, *ddp; /* options of both programs, and additional ones of DDP */
     bool same;
 };
 
@@ -61,12 +61,12 @@ TEST_IN(programs, test_what_matters) {
         {2, "--accumulate 2", "--shard contiguous", false},
         {2, "", "--shard contiguous --compress bf16", false},
         {2, "", "--shard contiguous --compress topk:0.5", false},
-        {4, "", "--shard contiguous --compress topk:1 --allreduce ring", true}, /* all of them, in rank order */
+        {4, "", "--shard contiguous --compress topk:1 --allreduce ring", true}, /* all elements, in rank order */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i]);
 }
 
-/* There is nothing to say where one rank has every sample, and nothing to advise where a stream has only one way. */
+/* No hint if one rank has every sample, nor if a stream allows only one kind of shards. */
 TEST_IN(programs, test_no_hint) {
     char hash[PROGRAM_HASH + 1];
     assert_false(run("ddp_train", "", hash));

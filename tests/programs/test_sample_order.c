@@ -1,5 +1,5 @@
-/* --no-set-epoch: every epoch has the first one's order, in both modes, in one run and over a checkpoint. A learning
- * rate of 0 makes the losses a picture of the order. */
+/* --no-set-epoch: every epoch has the first one's order, in both modes, in one run and over a checkpoint. With a
+ *                 learning rate of 0 the losses reflect the order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static char *losses(const char *line, const char *options) {
     return scratch_read(scratch_path("losses"), &nbytes);
 }
 
-/* Where line `number` of a text begins. */
+/* The beginning of line `number` of a text. */
 static const char *line_at(const char *text, int number) {
     while (number-- > 0) text = strchr(text, '\n') + 1;
     return text;
@@ -52,7 +52,7 @@ TEST_IN(programs, test_orders) {
     }
 }
 
-/* Broken off in the second epoch; and what a resumed run says if it remembers again. */
+/* Ended in the second epoch; and the message of a resumed run without the option. */
 TEST_IN(programs, test_resumed) {
     char options[700];
     char *whole = losses(modes[2], "--steps 10 --no-set-epoch");

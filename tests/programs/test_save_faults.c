@@ -1,5 +1,5 @@
-/* What a checkpoint survives: kills at any moment, full disks, folders that go. The one that was there before stays,
- * whole, and nothing lies beside it. */
+/* Faults that a checkpoint survives: kills at any moment, full disks, removed folders. The earlier checkpoint stays
+ * whole, and no other file is left. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ enum { KILLS = 100, PROGRAM_KILLS = 8, LONGEST_WAIT_US = 8000 };
 
 /* --- kills ------------------------------------------------------------------------------------------------------- */
 
-/* Gives every number of the model the same value, and saves that. */
+/* Gives every number of the model the same value, and saves the model. */
 static bool save_step(struct small_run *r, int64_t step) {
     float *state;
     size_t count;
@@ -36,7 +36,7 @@ static bool save_step(struct small_run *r, int64_t step) {
     return ls_checkpoint_save(&r->checkpointed, &position, scratch_path("checkpoint")) == LS_OK;
 }
 
-/* The checkpoint's step, which all its numbers are. */
+/* The checkpoint's step, which is the value of all its numbers. */
 static int64_t expect_whole(struct small_run *r) {
     struct ls_position position;
     stderr_begin();
@@ -49,7 +49,7 @@ static int64_t expect_whole(struct small_run *r) {
     return position.step;
 }
 
-/* In the instant before the rename a kill leaves the new file's short-lived name; whoever saves next removes it. */
+/* A kill just before the rename leaves the new file's temporary name; the next save removes it. */
 static int expect_little_else(void) {
     int left = access(scratch_path(".checkpoint.tmp"), F_OK) == 0;
     assert_int_equal(scratch_file_count(), 1 + left);
@@ -69,7 +69,7 @@ static bool has_saved_beyond(int64_t step) {
 
 TEST_IN(programs, test_a_hundred_kills_while_saving) {
     ls_train_options options = small_run_options();
-    struct small_run r = small_run_open(&options); /* whose streams have no threads, which a fork would not have */
+    struct small_run r = small_run_open(&options); /* with streams without threads, which a fork would lose */
     r.checkpointed.options = &r.options;
     ls_generator random;
     ls_generator_seed(&random, 17);
@@ -81,7 +81,7 @@ TEST_IN(programs, test_a_hundred_kills_while_saving) {
         while (child == 0) {
             if (!save_step(&r, ++step)) _exit(1);
         }
-        while (i % 10 == 0 && !has_saved_beyond(last)) usleep(1000); /* the others are killed wherever they are */
+        while (i % 10 == 0 && !has_saved_beyond(last)) usleep(1000); /* the others are killed at any point */
         usleep(ls_random32(&random) % LONGEST_WAIT_US);
         kill(child, SIGKILL);
         int status;
@@ -91,14 +91,14 @@ TEST_IN(programs, test_a_hundred_kills_while_saving) {
         assert_true(step >= last);
         expect_little_else();
     }
-    assert_true(step >= KILLS / 10); /* it did save in between */
+    assert_true(step >= KILLS / 10); /* it saved in between */
     assert_true(save_step(&r, step));
     assert_int_equal(expect_little_else(), 0);
     unsetenv("LS_CPU_STREAMS");
     small_run_close(&r);
 }
 
-/* Each run goes on from what the one before had saved when it was killed. */
+/* Each run resumes from the last checkpoint of the one that was killed before. */
 TEST_IN(programs, test_runs_that_are_killed_get_on) {
     static program p;
     char resume[700] = "";
@@ -126,9 +126,9 @@ TEST_IN(programs, test_runs_that_are_killed_get_on) {
     assert_int_equal(expect_little_else(), 0);
 }
 
-/* --- no room ----------------------------------------------------------------------------------------------------- */
+/* --- full disks -------------------------------------------------------------------------------------------------- */
 
-/* A good checkpoint, and a copy of it. */
+/* Saves a good checkpoint, and a copy of it. */
 static void save_one(const char *name) {
     static program p;
     size_t nbytes;
@@ -139,7 +139,7 @@ static void save_one(const char *name) {
     free(bytes);
 }
 
-/* One line, status 1, at the first checkpoint; the old one is as it was. */
+/* One line, status 1, at the first checkpoint; the old one is unchanged. */
 static void expect_no_room(const char *name, const char *words) {
     static program p;
     int files = scratch_file_count();
@@ -188,7 +188,8 @@ TEST_IN(programs, test_places_that_cannot_be_written_are_refused_first) {
     }
 }
 
-/* The folder goes while the ranks train: rank 0 says so, and the others end with it, long before their deadline. */
+/* The folder is removed while the ranks train: rank 0 reports it, and the others end with it, long before their
+ * deadline. */
 TEST_IN(programs, test_ranks_end_together) {
     static program p;
     assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
@@ -200,13 +201,13 @@ TEST_IN(programs, test_ranks_end_together) {
     }
     assert_int_equal(rename(scratch_path("folder"), scratch_path("elsewhere")), 0);
     assert_int_equal(program_finish_within(&p, 25), 1);
-    char line[900]; /* whatever the moment: tests/base/test_file_gone.c meets each of them */
+    char line[900]; /* at any moment: tests/base/test_file_gone.c tests each */
     snprintf(line, sizeof line,
              "[rank 0]: error: cannot write %s: No such file or directory; its folder must exist and be writable\n",
              scratch_path("folder/checkpoint"));
     assert_true(program_take_failures(&p) > 0);
     if (!strstr(p.err_text, line) || count_lines(p.err_text) > 4) fail_msg("it said: %s", p.err_text);
-    assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
+    assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not the consequences */
     assert_int_equal(unlink(scratch_path("elsewhere/checkpoint")), 0);
-    assert_int_equal(rmdir(scratch_path("elsewhere")), 0); /* nothing lies beside it */
+    assert_int_equal(rmdir(scratch_path("elsewhere")), 0); /* no other file is left */
 }

@@ -1,4 +1,4 @@
-/* A rank that is stopped (SIGSTOP) lives, and says nothing: in start-up, in an evaluation, while a checkpoint is written. The
+/* A stopped rank (SIGSTOP) is alive, but silent: during start-up, an evaluation, or the writing of a checkpoint. The
  * others name it at their deadline, the launcher ends it, and files are whole. For steps: test_faults.c. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -18,7 +18,7 @@
 #define RANKS 3
 #define TRAINS "ddp_train --timeout 2 --batch-size 60 --epochs 100000 --quiet"
 #define LAUNCH "ddprun --nproc-per-node 3 --grace 1 "
-#define DEADLINE_S 60.0 /* of which the job itself takes 2 s, the launcher 3 more */
+#define DEADLINE_S 60.0 /* the job itself takes 2 s, the launcher 3 more */
 
 /* Status 3; the survivors' errors and the launcher's, all of which name the rank and the deadline. */
 static void expect_named(program *p, int rank, const char *place) {
@@ -28,16 +28,16 @@ static void expect_named(program *p, int rank, const char *place) {
         fail_msg("rank %d: status %d: %s", rank, p->status, p->err_text);
     char *end = NULL;
     for (char *line = strtok_r(p->err_text, "\n", &end); line; line = strtok_r(NULL, "\n", &end)) {
-        if (!strstr(line, ": error: ")) continue; /* what else is known of the failure */
+        if (!strstr(line, ": error: ")) continue; /* other facts about the failure */
         const char *at = strstr(line, named), *late = at ? strstr(at, " within 2 s") : NULL;
-        while (at && (at = strstr(at + 1, named))) late = strstr(at, " within 2 s"); /* the last is the accused */
+        while (at && (at = strstr(at + 1, named))) late = strstr(at, " within 2 s"); /* the last named is the suspect */
         if (!late || (place && !strstr(line, place))) fail_msg("rank %d, %s: %s", rank, place ? place : "", line);
     }
 }
 
 /* --- start-up ----------------------------------------------------------------------------------------------------- */
 
-/* Before its program begins: the others have the store, and wait for what each rank tells the others. */
+/* Before its program begins: the others have the store, and wait for the data that all ranks exchange. */
 TEST_IN(programs, test_a_rank_is_stopped_before_its_program_begins) {
     static program jobs[RANKS];
     char script[4600];
@@ -50,10 +50,11 @@ TEST_IN(programs, test_a_rank_is_stopped_before_its_program_begins) {
         program_start(&jobs[victim], LAUNCH "/bin/sh %s", scratch_path(name));
     }
     for (int victim = 0; victim < RANKS; victim++)
-        expect_named(&jobs[victim], victim, " of 3 did not come within 2 s to compare the ranks' settings");
+        expect_named(&jobs[victim], victim, " of 3 did not arrive within 2 s to compare the ranks' settings");
 }
 
-/* At any moment of it, or soon after: loading, in the store, meeting, comparing, before the first step. */
+/* At any moment of the start, or soon after: loading, in the store, forming the group, comparing options, before the
+ * first step. */
 TEST_IN(programs, test_a_rank_is_stopped_while_it_starts) {
     enum { JOBS = 8, APART_US = 7000 };
     static program jobs[JOBS];
@@ -89,8 +90,8 @@ static void write_split(const char *split, int count) {
     free(bytes);
 }
 
-/* Of an epoch's time nearly all is the evaluation of 20,000 samples: where the rank is stopped, the others wait with their
- * three sums. In the few cases in which it was in the epoch's only step, it is named all the same. */
+/* Nearly all of an epoch's time is the evaluation of 20,000 samples: when the rank is stopped, the others wait in the
+ * all-reduce of three sums. In the few cases in which it was in the epoch's only step, it is also named. */
 TEST_IN(programs, test_a_rank_is_stopped_in_an_evaluation) {
     enum { TRIES = 8 };
     static program jobs[2];
@@ -114,7 +115,7 @@ TEST_IN(programs, test_a_rank_is_stopped_in_an_evaluation) {
 
 /* --- saving ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the process has a file without a name in the test's folder, which is the next checkpoint. */
+/* Whether the process has an unnamed file in the test's folder, which is the next checkpoint. */
 static bool is_saving(pid_t pid) {
     char path[64], target[PATH_MAX];
     bool found = false;
@@ -141,8 +142,9 @@ static void await_stop(pid_t pid) {
     }
 }
 
-/* Rank 0 writes a checkpoint after each step, of 10 MB, so that it is often at it. Stopped there, it leaves the last one as it
- * was; if another rank is stopped meanwhile, the new one is in place. Either can be resumed, and nothing lies beside it. */
+/* Rank 0 writes a checkpoint of 10 MB after each step, so that it is often writing. Stopped there, it leaves the last
+ * one unchanged; if another rank is stopped meanwhile, the new one is in place. Either can be resumed, and no other
+ * file is left. */
 TEST_IN(programs, test_a_rank_is_stopped_while_a_checkpoint_is_written) {
     static program jobs[2], after;
     pid_t writer, stopped;

@@ -1,5 +1,5 @@
-/* A job of hand-started ranks under attack, by another user where the test can become one: it trains as if nobody were
- * there, and ranks of other jobs are refused by name. */
+/* A job of ranks without a launcher under attack, by another user if the test can become one: it trains as without the
+ * attack, and ranks of other jobs are refused by name. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,10 +37,10 @@ static int connect_raw(int port) {
 
 typedef struct attacker {
     pid_t pid;
-    _Atomic int rounds; /* attacks that are over */
+    _Atomic int rounds; /* completed attacks */
 } attacker;
 
-/* One request of a stranger, with a hello whose token is a guess before it, or without one. */
+/* One request of the attacker, after a hello with a guessed token, or without one. */
 static void say(int port, const char *token, ddp_store_operation operation, size_t value_nbytes) {
     static unsigned char bytes[DDP_HELLO_NBYTES + DDP_REQUEST_HEADER_NBYTES + DDP_STORE_KEY_MAX];
     static const char key[] = "group0/shm/rank0", value[DDP_STORE_VALUE_MAX];
@@ -64,7 +64,7 @@ static void say(int port, const char *token, ddp_store_operation operation, size
     close(fd);
 }
 
-/* Keeps IDLE connections open, and spoils what it can, until it is killed. */
+/* Keeps IDLE connections open, and disturbs the job until it is killed. */
 static void attack(attacker *self, int port) {
     static const char *const guesses[] = {NULL, "", "guess", "secreT"};
     int idle[IDLE];
@@ -75,12 +75,12 @@ static void attack(attacker *self, int port) {
             say(port, guesses[g], DDP_OP_ADD, 8);
             say(port, guesses[g], DDP_OP_SET, DDP_STORE_VALUE_MAX);
         }
-        for (int i = 0; i < 10; i++) { /* those that were dropped come again */
+        for (int i = 0; i < 10; i++) { /* reopens dropped connections */
             int which = (self->rounds * 10 + i) % IDLE;
             if (idle[which] >= 0) close(idle[which]);
             idle[which] = connect_raw(port);
         }
-        usleep(5000); /* leave the job some of the machine */
+        usleep(5000); /* leave some CPU time to the job */
     }
 }
 
@@ -160,7 +160,7 @@ static void train_beside_strangers(bool as_nobody) {
     await_rounds(self, 5);
     expect_refused(port, "LS_JOB_TOKEN=secret LS_JOB=second",
                    "serves job 'first', but this rank 1 belongs to job 'second'");
-    expect_refused(port, "LS_JOB_TOKEN=another LS_JOB=first", "its LS_JOB_TOKEN is not that of the job there");
+    expect_refused(port, "LS_JOB_TOKEN=another LS_JOB=first", "its LS_JOB_TOKEN differs from the job's");
     start_rank(&ranks[1], 1, 2, port, own);
     for (int r = 0; r < 2; r++) {
         program_finish(&ranks[r]);
@@ -175,7 +175,7 @@ static void train_beside_strangers(bool as_nobody) {
 TEST_IN(programs, test_strangers_of_the_same_user) { train_beside_strangers(false); }
 
 TEST_IN(programs, test_strangers_of_another_user) {
-    if (geteuid() != 0) { /* only root can become somebody else; the test above needs nobody else */
+    if (geteuid() != 0) { /* only root can become another user; the test above needs none */
         print_message("not root: no other user to be\n");
         skip();
     }
@@ -193,8 +193,8 @@ static program *await_either(program *left, program *right) {
     return NULL;
 }
 
-/* Ranks that nobody gave a token or a name are still told apart by their numbers. The job needs a third rank, which
- * comes when one of two ranks 1 has been refused. */
+/* Ranks without a token or a name are still distinguished by their numbers. The job needs a third rank, which is
+ * started when one of two ranks 1 has been refused. */
 TEST_IN(programs, test_a_second_rank_1) {
     static program ranks[3], twin;
     int port = free_port();
@@ -202,7 +202,7 @@ TEST_IN(programs, test_a_second_rank_1) {
     start_rank(&ranks[1], 1, 3, port, "A=1");
     start_rank(&twin, 1, 3, port, "A=1");
     program *refused = await_either(&ranks[1], &twin), *taken = refused == &twin ? &ranks[1] : &twin;
-    expect_refusal(refused, "has a rank 1 already: it was started twice, or it belongs to another job");
+    expect_refusal(refused, "already has a rank 1: the same was started twice, or belongs to another job");
     start_rank(&ranks[2], 2, 3, port, "A=2");
     assert_int_equal(program_finish(taken), 0);
     assert_int_equal(program_finish(&ranks[2]), 0);

@@ -1,5 +1,4 @@
-/* Training on a stream, and data that turns out to be bad in the middle of a run. data/digits has 1500 training
- * samples. */
+/* Training on a stream, and bad data in the middle of a run. data/digits has 1500 training samples. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@ static void expect_status(int status, const char *line) {
     if (program_run(&p, "%s", line) != status) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
 }
 
-/* The weights' hash that the program prints last. */
+/* The hash of the weights, which the program prints last. */
 static void weights_of(const char *line, char hash[17]) {
     expect_status(0, line);
     const char *weights = strstr(p.out_text, "weights ");
@@ -62,7 +61,7 @@ TEST_IN(programs, test_ranks_that_do_not_join_are_refused) {
     assert_non_null(strstr(p.err_text, "its 2 ranks may run out of samples at different steps: use --join"));
 }
 
-/* 100 training images, of which the file has 70 and a half, and 10 test images; all black. */
+/* 100 training images, of which the file contains only 70 and a half, and 10 test images; all black. */
 static void write_truncated_folder(void) {
     enum { PIXELS = 784 };
     static uint8_t images[16 + 100 * PIXELS] = {0, 0, 8, 3, 0, 0, 0, 100, 0, 0, 0, 28, 0, 0, 0, 28};
@@ -75,7 +74,8 @@ static void write_truncated_folder(void) {
     images[7] = labels[7] = 100;
 }
 
-/* Sample 70 of one share in order is in batch 7 of 10 each; of two shares, in batch 3 of theirs, the sixth of both. */
+/* With one share in order, sample 70 is in batch 7 of 10 samples each; with two shares, in batch 3 of its own, which is
+ * batch 6 of both. */
 TEST_IN(programs, test_bad_data_ends_the_run_at_its_batch) {
     static const struct {
         const char *options, *place;
@@ -90,10 +90,10 @@ TEST_IN(programs, test_bad_data_ends_the_run_at_its_batch) {
         expect_status(1, line);
         const char *place = strstr(p.err_text, rows[i].place);
         if (!place) fail_msg("%s: stderr: %s", line, p.err_text);
-        assert_non_null(strstr(place, "train-images-idx3-ubyte is truncated: it ends within sample 70 of 100\n"));
+        assert_non_null(strstr(place, "train-images-idx3-ubyte is truncated: the file ends within sample 70 of 100\n"));
     }
     snprintf(line, sizeof line, "ddp_train --spawn 2 --batch-size 10 --join --no-shuffle --data stream:%s",
              scratch_folder());
     expect_status(1, line);
-    assert_non_null(strstr(p.err_text, "it ends within sample 70 of 100"));
+    assert_non_null(strstr(p.err_text, "the file ends within sample 70 of 100"));
 }

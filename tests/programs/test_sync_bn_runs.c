@@ -1,5 +1,5 @@
-/* --sync-bn as users meet it: the same numbers from both programs, a note where it has no effect, and an end where a
- * rank has one. */
+/* The option --sync-bn: the same numbers from both programs, a note if it has no effect, and the end of the job if a
+ * rank dies. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static void expect_good(const char *line) {
     if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
 }
 
-/* The hash that a run ends with. */
+/* The weights' hash at the end of a run. */
 static void weights_of(const char *line, char weights[17]) {
     expect_good(line);
     const char *at = strstr(p.out_text, "weights ");
@@ -46,7 +46,7 @@ TEST_IN(programs, test_a_model_without_batch_norm_gets_a_note) {
         snprintf(line, sizeof line, "%s --sync-bn --steps 1", lines[i]);
         expect_good(line);
         if (i == 2) continue;
-        assert_int_equal(count_lines(p.err_text), 1); /* once, not by each rank */
+        assert_int_equal(count_lines(p.err_text), 1); /* printed once, not by each rank */
         assert_non_null(strstr(p.err_text, "--sync-bn has no effect: mlp has no batch norm"));
         strcat(line, " --quiet");
         expect_good(line);
@@ -67,7 +67,7 @@ TEST_IN(programs, test_one_device_trains_as_without_it) {
     }
 }
 
-/* Wherever it is at that moment: in a bucket, or in batch norm. */
+/* Wherever the rank is at that moment: in a bucket, or in batch norm. */
 TEST_IN(programs, test_a_lost_rank_ends_the_job) {
     for (int i = 0; i < 4; i++) {
         program_start(&p, "ddp_train --spawn 3 --sync-bn --model convnet --steps 100000 --batch-size 96 --no-evaluate");

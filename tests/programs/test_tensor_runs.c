@@ -1,6 +1,6 @@
-/* ddp_train --tensor as users run it: losses, accuracy, texts and files of one device, on grids with and without replicas, and
- * checkpoints that go from any number of parts to any other. (Lost ranks: test_faults.c; what travels: test_recipe_options.c;
- * refusals: test_bad_input.c.) */
+/* ddp_train --tensor: losses, accuracy, texts and files of one device, on grids with and without replicas, and
+ * checkpoints that any number of parts can resume from any other. (Lost ranks: test_faults.c; communication:
+ * test_recipe_options.c; refusals: test_bad_input.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void run(const char *format, const char *line, const char *options) {
 
 enum { STEPS = 12 };
 
-/* Of each step, by --dump-losses. */
+/* The losses of each step, from --dump-losses. */
 static void read_losses(double losses[STEPS]) {
     size_t nbytes;
     char *text = scratch_read(scratch_path("losses"), &nbytes), *at = text;
@@ -44,7 +44,7 @@ static void train(const char *line, double losses[STEPS]) {
     read_losses(losses);
 }
 
-/* The lines of a program that say what it has learnt, up to the weights' hash. */
+/* The lines with a program's results, up to the weights' hash. */
 static void read_verdict(char verdict[400]) {
     const char *at = strstr(p.out_text, "test accuracy "), *text = strstr(p.out_text, "\nand the model goes on");
     at = at ? at : strstr(p.out_text, "next-token accuracy ");
@@ -68,7 +68,7 @@ static void expect_as_one(const char *model, const char *const *grids) {
     }
 }
 
-/* --debug-ranks compares after each step: replicas all they have, and ranks that share layers what is not cut. */
+/* --debug-ranks compares after each step: all state of replicas, and the uncut state of ranks that share layers. */
 TEST_IN(programs, grids_follow_one_device) {
     expect_as_one(GPT "--generate 12 ",
                   (const char *const[]){"--spawn 2 --tensor 2 --debug-ranks",
@@ -83,7 +83,7 @@ TEST_IN(programs, grids_follow_one_device) {
     expect_as_one("--model mlp:784,32,10 --batch-size 24 ", (const char *const[]){"--spawn 6 --tensor 2", NULL});
 }
 
-/* Data x tensor x pipeline: two of each. Stages send each other rows, or parts of channels. */
+/* Data x tensor x pipeline, each of size 2. Stages send each other rows, or parts of channels. */
 TEST_IN(programs, grids_of_three_axes_follow_one_device) {
     expect_as_one(GPT "--generate 12 --accumulate 2 --clip-norm 0.5 ",
                   (const char *const[]){"--spawn 8 --tensor 2 --pipeline 2",
@@ -104,7 +104,7 @@ static const char *const shapes[] = {"--spawn 1",
                                      "--spawn 8 --tensor 2 --pipeline 2 --shard-state 1 --sequence-parallel",
                                      "--spawn 4 --tensor 2 --pipeline 2"};
 
-/* The initial weights are one device's, whoever keeps which part of them. */
+/* The initial weights are one device's, however they are cut. */
 TEST_IN(programs, weights_are_whole_in_files) {
     char options[300], first[200];
     snprintf(first, sizeof first, "%s", scratch_path("first"));
@@ -120,7 +120,7 @@ TEST_IN(programs, weights_are_whole_in_files) {
     }
 }
 
-/* Saved by any, read by any: the second half has the losses of one run. */
+/* Saved and read by any grid: the second half has the losses of one run. */
 TEST_IN(programs, checkpoints_go_from_any_to_any) {
     double whole[STEPS], losses[STEPS];
     char options[300], line[300];
@@ -130,7 +130,7 @@ TEST_IN(programs, checkpoints_go_from_any_to_any) {
         snprintf(options, sizeof options, "--steps 6 --quiet --no-evaluate --save %s", scratch_path("half"));
         run("ddp_train " GPT "%s %s", shapes[from], options);
         for (size_t to = 0; to < COUNT_OF(shapes); to++) {
-            assert_int_equal(unlink(scratch_path("losses")), 0); /* of the run before */
+            assert_int_equal(unlink(scratch_path("losses")), 0); /* from the run before */
             snprintf(options, sizeof options, "--steps 12 --quiet --no-evaluate --resume %s --dump-losses %s",
                      scratch_path("half"), scratch_path("losses"));
             run("ddp_train " GPT "%s %s", shapes[to], options);
@@ -147,7 +147,7 @@ TEST_IN(programs, checkpoints_go_from_any_to_any) {
     }
 }
 
-/* The same grid goes on bit for bit. */
+/* The same grid resumes bit for bit. */
 TEST_IN(programs, a_resumed_run_has_the_same_bits) {
     char options[300], whole[PROGRAM_HASH + 1], rest[PROGRAM_HASH + 1];
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {

@@ -1,5 +1,5 @@
-/* dp_train and ddp_train on texts: the same weights, measurements and continuations in both modes, what goes on with a
- * checkpoint, what is printed and written, and what is refused in a line. */
+/* dp_train and ddp_train on texts: the same weights, measurements and continuations in both modes, resumed runs, output
+ * and files, and refusals in one line. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,15 +16,15 @@
 
 static program p;
 
-/* From there to the line's end, or to what stands in brackets. */
+/* Copies from there to the line's end, or to the next "(". */
 static void copy_line(const char *text, const char *from, char *line, size_t capacity) {
     const char *begin = strstr(text, from);
     if (!begin) fail_msg("there is no \"%s\" in %s", from, text);
-    size_t length = strcspn(begin, "\n("); /* the hint behind the hash is DDP's */
+    size_t length = strcspn(begin, "\n("); /* DDP has a hint after the hash */
     snprintf(line, capacity, "%.*s", (int)length, begin);
 }
 
-/* Runs it, and copies what it says of the test samples and the weights, and what it has written (as --generate). */
+/* A run's report of the test samples and the weights, and the text that it generated (--generate). */
 struct outcome {
     char line[300], text[2000];
 };
@@ -67,7 +67,7 @@ TEST_IN(programs, test_both_modes_are_the_same) {
     }
 }
 
-/* Shards hold parts of the parameters, which all ranks bring together to evaluate and to generate. */
+/* Shards hold parts of the parameters, which all ranks gather to evaluate and to generate. */
 TEST_IN(programs, test_single_and_shards) {
     static const char *const same[] = {"--spawn 2 --shard-state 1", "--spawn 2 --shard-state 2",
                                        "--spawn 2 --debug-ranks"};
@@ -95,15 +95,15 @@ TEST_IN(programs, test_a_checkpoint_in_the_middle_of_an_epoch) {
     expect_same(&whole, &resumed, "dp_train --resume");
     resumed = run("ddp_train " MODEL TEXT " --shard contiguous --spawn 2 %s", line);
     expect_same(&whole, &resumed, "ddp_train --resume");
-    /* another text is another vocabulary, and so another model */
+    /* a different text has a different vocabulary, and so a different model */
     assert_int_equal(program_run(&p, "dp_train " MODEL " --data sums:0 --steps 20 --resume %s", checkpoint), 1);
     assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "is of a run with model gpt:1,2,16,16,"));
+    assert_non_null(strstr(p.err_text, "was written by a run with model gpt:1,2,16,16,"));
 }
 
 TEST_IN(programs, test_uneven_ends) {
     (void)run("ddp_train " MODEL TEXT " --spawn 3 --uneven --join --debug-ranks --batch-size 90 %s", "");
-    /* 32 ranks and 22 sequences, in ways that images have, too */
+    /* 32 ranks and 22 sequences, in modes that also exist for images */
     char line[400];
     char text[400];
     for (size_t i = 0; i < sizeof text; i++) text[i] = "To be, or not to be: that "[i % 26];
@@ -115,7 +115,7 @@ TEST_IN(programs, test_uneven_ends) {
     expect_same(&dp, &ddp, "32 ranks");
 }
 
-/* --- what is said ----------------------------------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------------------------------- */
 
 static double number_of(const cJSON *object, const char *name) {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, name);
@@ -137,7 +137,7 @@ TEST_IN(programs, test_metrics_and_summary) {
     program_expect_text(&p, " of 200 held-out sums right, weights ");
     program_expect_text(&p, "the test set begins with these 16 tokens:\n");
     program_expect_text(&p, "\nand the model goes on with 30 tokens, each the likeliest:\n");
-    const char *last = strstr(p.out_text, "\n{\"summary\":"); /* the last line, also behind a text */
+    const char *last = strstr(p.out_text, "\n{\"summary\":"); /* the last line, even after a text */
     assert_non_null(last);
     assert_int_equal(count_lines(last), 2);
     cJSON *summary = cJSON_Parse(last), *object = cJSON_GetObjectItem(summary, "summary");
@@ -167,7 +167,7 @@ TEST_IN(programs, test_images_stay_as_they_were) {
     program_expect_text(&p, ", test accuracy ");
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_refusals_take_one_line) {
     static const struct {
@@ -181,11 +181,12 @@ TEST_IN(programs, test_refusals_take_one_line) {
         {"--model gpt:1,1,8,4096 --data text:LICENSE", "text:LICENSE is too short", 1},
         {"--model gpt:1,1,8,4096", "the text of generated sums is too short", 1},
         {"--model gpt:1,1,8,8,9 --data text:LICENSE", "its vocabulary of 9 is too small", 2},
-        {"--model gpt --data data/digits", "--data data/digits has images, and gpt takes tokens", 2},
-        {"--model mlp --data text:LICENSE", "--data text:LICENSE is a text, and mlp takes images", 2},
+        {"--model gpt --data data/digits", "--data data/digits has images, but gpt takes tokens", 2},
+        {"--model mlp --data text:LICENSE", "--data text:LICENSE is a text, but mlp takes images", 2},
         {"--model gpt:1,3,8,8", "8", 2}, /* HEADS that do not divide CHANNELS */
-        {"--generate 3", "--generate continues a text, and mlp takes images", 2},
-        {"--model gpt --generate 3 --data random:0", "--generate continues a text, and --data random:0 is none", 2},
+        {"--generate 3", "--generate continues a text, but mlp takes images", 2},
+        {"--model gpt --generate 3 --data random:0", "--generate continues a text, but --data random:0 is not a text",
+         2},
         {"--model gpt --generate 0", "--generate", 2},
         {"--model gpt --temperature 0 --generate 3", "--temperature", 2},
     };

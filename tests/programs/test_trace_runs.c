@@ -1,4 +1,4 @@
-/* --trace: what both programs leave in the folder, read back as replay reads it. */
+/* The option --trace: the files of both programs, read as replay reads them. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static int tasks_of_step(const ls_trace *trace, int step) {
     return count;
 }
 
-/* Steps first .. first + count - 1 are there, and no others. */
+/* The trace has exactly the steps first .. first + count - 1. */
 static void expect_steps(const ls_trace *trace, int first, int count) {
     const struct ls_trace_about *about = ls_trace_what(trace);
     assert_int_equal(about->first_step, first);
@@ -48,7 +48,7 @@ static void expect_steps(const ls_trace *trace, int first, int count) {
     assert_int_equal(inside, ls_trace_task_count(trace));
 }
 
-/* --- what is in it ------------------------------------------------------------------------------------------------ */
+/* --- contents ----------------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_data_parallel) {
     expect_success(program_run(&p,
@@ -78,8 +78,7 @@ TEST_IN(programs, test_data_parallel) {
     ls_trace_destroy(trace);
 }
 
-/* What the ranks do apart meets in the all-reduces: an optimizer's work on one rank comes behind the other's
- * gradients. */
+/* The all-reduces order the ranks' work: the optimizer's work on one rank comes after the other's gradients. */
 TEST_IN(programs, test_ranks_meet) {
     expect_success(program_run(&p,
                                "ddp_train " SMALL
@@ -101,7 +100,7 @@ TEST_IN(programs, test_ranks_meet) {
         int count;
         const int *tasks = ls_trace_meeting_tasks(trace, m, &count);
         assert_int_equal(meeting->ranks, 2);
-        assert_int_equal(count, 2); /* both ranks were recorded through the same steps */
+        assert_int_equal(count, 2); /* both ranks' records have the same steps */
         const struct ls_task *left = ls_trace_task(trace, tasks[0]), *right = ls_trace_task(trace, tasks[1]);
         assert_int_not_equal(ls_trace_lane(trace, left->lane)->rank, ls_trace_lane(trace, right->lane)->rank);
         assert_int_equal(left->bytes, right->bytes);
@@ -146,11 +145,11 @@ TEST_IN(programs, test_short_run_is_recorded_from_its_beginning) {
     ls_trace *trace = read_trace("short");
     expect_steps(trace, 0, 4);
     assert_string_equal(ls_trace_what(trace)->mode, "single");
-    assert_true(tasks_of_step(trace, -1) > 0); /* the host looks at the first step's loss, when that step is over */
+    assert_true(tasks_of_step(trace, -1) > 0); /* the host reads the first step's loss after that step */
     ls_trace_destroy(trace);
 }
 
-/* An epoch of 24 steps ends in it, and is evaluated there: outside of any step. */
+/* An epoch of 24 steps ends within the trace, and is evaluated there, outside any step. */
 TEST_IN(programs, test_what_lies_between_steps) {
     expect_success(program_run(&p, "ddp_train --spawn 2 --model mlp:784,16,10 --steps 60 --trace %s --trace-steps 40",
                                scratch_path("epochs")));
@@ -226,7 +225,7 @@ TEST_IN(programs, test_files_of_others_stay) {
     free(text);
 }
 
-/* Nothing is taken before there is something in its place. */
+/* An old trace is removed only when there is a new one. */
 TEST_IN(programs, test_an_earlier_trace_stays_where_none_follows) {
     const char *train = "dp_train " SMALL " --devices 2 --steps 12";
     expect_success(program_run(&p, "%s --trace %s", train, scratch_path("kept")));

@@ -1,6 +1,5 @@
-/* ddp_train with ranks that do not all do the same: shards of unequal size, ranks that run out of samples, parameters
- * that nobody misses, and what --debug-ranks shows of them. data/digits has 1500 training samples: 7 ranks get 215 or
- * 214. */
+/* ddp_train with ranks that differ: shards of unequal size, ranks that run out of samples, unused parameters, and what
+ * --debug-ranks reports of them. data/digits has 1500 training samples: 7 ranks get 215 or 214. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,15 +45,15 @@ TEST_IN(programs, test_without_join_it_is_refused) {
         expect_status(1, line);
         assert_string_equal(p.out_text, "");
         assert_int_equal(count_lines(p.err_text), 1);
-        assert_non_null(strstr(p.err_text, "rank 0 has 3 steps in an epoch, rank 2 has 2: use --join"));
+        assert_non_null(strstr(p.err_text, "rank 0 has 3 steps in an epoch, but rank 2 has 2: use --join"));
     }
     expect_status(0, "ddp_train --spawn 3 --uneven --batch-size 96 --steps 2"); /* 500 each: nothing to join */
     expect_status(2, "ddp_train --spawn 2 --join-throw");
-    assert_non_null(strstr(p.err_text, "they need --join"));
+    assert_non_null(strstr(p.err_text, "give --join, too"));
     expect_status(2, "ddp_train --spawn 2 --join-divide active");
 }
 
-/* All ranks stay equal in every step (--debug-ranks would end the run), and evaluate what they have together. */
+/* All ranks stay equal in every step (--debug-ranks would end the run), and evaluate their common model. */
 TEST_IN(programs, test_with_join_it_trains) {
     static const char *const more[] = {"", "--join-divide active --optimizer sgd --momentum 0.9 --workers 0"};
     char line[400];
@@ -66,7 +65,7 @@ TEST_IN(programs, test_with_join_it_trains) {
     }
 }
 
-/* A rank without samples goes on sending what it has not sent. */
+/* A rank without samples continues to send its unsent values. */
 TEST_IN(programs, test_join_with_top_k) {
     double losses[LOSSES_MAX] = {0};
     char line[400];
@@ -87,7 +86,7 @@ TEST_IN(programs, test_join_with_shards) {
     }
 }
 
-/* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one
+/* Ranks without samples take part in batch norm's collectives: with --join-divide active each step is that of one
  * device. */
 TEST_IN(programs, test_join_with_sync_bn) {
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
@@ -103,7 +102,7 @@ TEST_IN(programs, test_join_with_sync_bn) {
     }
 }
 
-/* With a learning rate of 0 the losses say which samples there were: each once, whoever had it. */
+/* With a learning rate of 0 the losses show which samples were used: each once, by any rank. */
 TEST_IN(programs, test_each_sample_counts_once) {
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
     assert_int_equal(losses_of("dp_train --single --batch-size 1500 --epochs 1 --model mlp:784,16,10 --lr 0", whole),
@@ -111,7 +110,7 @@ TEST_IN(programs, test_each_sample_counts_once) {
     static const struct {
         const char *line;
         size_t steps;
-        int counts[3]; /* of the last three steps; those before have as many as the batch */
+        int counts[3]; /* of the last three steps; earlier ones have a full batch */
         int batch;
     } runs[] = {
         {"--spawn 7 --uneven --batch-size 749", 3, {749, 749, 2}, 749},
@@ -143,7 +142,7 @@ TEST_IN(programs, test_join_throw) {
     expect_status(1, line);
     assert_null(strstr(p.out_text, "\nepoch "));
     assert_non_null(strstr(p.err_text, "[rank 2]: error: rank 2 has run out of samples at step 2, which ends the run"));
-    assert_non_null(strstr(p.err_text, "has run out of samples at step 2: this rank, which has more, stops too"));
+    assert_non_null(strstr(p.err_text, "has run out of samples at step 2: this rank, which has more, stops as well"));
     assert_int_equal(scratch_file_count(), 0);
 }
 
@@ -155,7 +154,7 @@ static const char *weights_of(const char *out_text) {
     return at;
 }
 
-/* A model that uses everything: the same weights, and the main rank says that it costs for nothing. */
+/* A model that uses everything: the same weights, and the main rank reports that the option is not needed. */
 TEST_IN(programs, test_find_unused) {
     static program plain;
     const char *options = "--spawn 2 --steps 12 --model mlp:784,16,10";
@@ -163,7 +162,8 @@ TEST_IN(programs, test_find_unused) {
     assert_int_equal(program_run(&p, "ddp_train --find-unused %s", options), 0);
     assert_string_equal(weights_of(p.out_text), weights_of(plain.out_text));
     assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: warning: in the first 10 steps all parameters were used"));
+    assert_non_null(
+        strstr(p.err_text, "ddp_train[rank 0]: warning: all parameters were used on all ranks in the first 10 steps"));
 }
 
 /* The file of the weights. */
@@ -180,9 +180,10 @@ static bool same_tensor(struct content *left, struct content *right, const char 
     return memcmp(a->data, b->data, a->nbytes) == 0;
 }
 
-/* A branch that no rank takes: refused by name, in the first step. */
+/* A branch that no rank uses is refused by name, in the first step. */
 TEST_IN(programs, test_branch_is_refused) {
-    static const char names[] = "cannot finish: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 waits";
+    static const char names[] =
+        "error: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 and all after it wait";
     expect_status(1, "ddp_train --model branched --steps 3");
     assert_int_equal(count_text(p.err_text, names), 1);
     assert_non_null(strstr(p.err_text, "--find-unused"));
@@ -252,7 +253,7 @@ TEST_IN(programs, test_branch_differs_by_decay_only) {
 
 static void expect_described(const char *line) {
     expect_status(0, line);
-    assert_int_equal(count_text(p.out_text, "final loss"), 1); /* results are the main rank's */
+    assert_int_equal(count_text(p.out_text, "final loss"), 1); /* only the main rank prints results */
     int samples = 0, share = 0;
     enum { HASH_NBYTES = sizeof "initial weights 0123456789abcdef" - 1 };
     char wanted[64], weights[HASH_NBYTES];
@@ -280,7 +281,7 @@ TEST_IN(programs, test_each_rank_is_described) {
     expect_described("ddprun --nproc-per-node 3 ddp_train --debug-ranks --steps 2 --batch-size 96 --shard contiguous");
 }
 
-/* A rank that forgets to wait for the other ranks' gradients drifts away, which only --debug-ranks notices. */
+/* A rank that forgets to wait for the other ranks' gradients diverges, which only --debug-ranks detects. */
 TEST_IN(programs, test_drifting_ranks_stop) {
     const char script[] = "[ $RANK = 1 ] && export LS_CPU_STREAMS=shuffle:1 LS_CPU_DROP_WAIT='bucket reduced'\n"
                           "exec \"$1\" --model mlp:784,32,10 --optimizer sgd --lr 0.1 --steps 6 --batch-size 60 $2\n";
@@ -289,7 +290,6 @@ TEST_IN(programs, test_drifting_ranks_stop) {
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s ddp_train --quiet", path), 0);
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s ddp_train --debug-ranks", path), 1);
     assert_non_null(strstr(p.err_text, "error: after step "));
-    assert_non_null(strstr(p.err_text,
-                           ", fc1.weight (100352 bytes) is not the same everywhere: other bits than on rank 0 "
-                           "on rank 1\n"));
+    assert_non_null(strstr(p.err_text, ", fc1.weight (100352 bytes) differs between ranks: other bits than on rank 0 "
+                                       "on rank 1\n"));
 }

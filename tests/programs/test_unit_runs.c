@@ -1,5 +1,5 @@
-/* ddp_train --shard-state 3 as users run it, where no rank has all parameters: the same accuracy, hash and files as a run of which
- * every rank has. (Checkpoints: test_resume.c; lost ranks: test_faults.c; NaN: test_nan_stops.c.) */
+/* ddp_train --shard-state 3, in which no rank has all parameters: the same accuracy, hash and files as a run in which
+ * every rank has them. (Checkpoints: test_resume.c; lost ranks: test_faults.c; NaN: test_nan_stops.c.) */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static void run(const char *line, int stage, const char *options) {
     if (p.status != 0) fail_msg("%s, stage %d: status %d, %s", line, stage, p.status, p.err_text);
 }
 
-/* What it says of accuracy and weights. */
+/* The lines with accuracy and weights. */
 static const char *verdict(void) {
     const char *at = strstr(p.out_text, "test accuracy ");
     assert_non_null(at);
@@ -32,7 +32,7 @@ static void expect_same_end(const char *line, const char *units) {
     assert_string_equal(verdict(), whole);
 }
 
-/* 297 test samples: 148 and 149, in chunks of 37; and 42 or 43 of seven ranks in chunks of 6. */
+/* 297 test samples: 148 and 149 per rank, in chunks of 37; and 42 or 43 on seven ranks, in chunks of 6. */
 TEST_IN(programs, test_ranks_that_evaluate_in_different_numbers_of_passes) {
     expect_same_end("ddp_train --spawn 2 --batch-size 74 --steps 3", "");
     expect_same_end("ddp_train --spawn 7 --batch-size 42 --steps 3 --model convnet", "--prefetch-blocks 0");

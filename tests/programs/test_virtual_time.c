@@ -1,5 +1,4 @@
-/* --virtual-time: devices that take turns on one core come to the same weights, and their trace says what each
- * needed. */
+/* --virtual-time: devices that take turns on one core reach the same weights, and their trace has the time of each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ static void expect_run(const char *line) {
     if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
 }
 
-/* What the kernels of each device took in all steps, from the trace of the run before. */
+/* Sums the kernel times of each device over all steps, from the trace of the run before. */
 static void add_up_kernels(double us[DEVICES]) {
     ls_trace *trace;
     assert_int_equal(ls_trace_read(&trace, scratch_folder()), LS_OK);
@@ -58,7 +57,7 @@ TEST_IN(programs, the_same_weights_and_each_devices_own_time) {
             strstr(p.out_text, "these times only show time-slicing: all devices shared one core (--virtual-time)"));
         add_up_kernels(us);
         for (int d = 0; d < DEVICES; d++) {
-            /* as much work as alone, whatever the machine does meanwhile: an order of magnitude */
+            /* as much work as alone, within an order of magnitude, since the machine may be busy */
             assert_true(us[d] > alone_us[0] / 5 && us[d] < alone_us[0] * 5);
         }
     }
@@ -89,7 +88,8 @@ TEST_IN(programs, the_summary_says_so) {
     assert_non_null(strstr(p.out_text, "\"streams\":\"inline\""));
 }
 
-/* With a core for each stream. Of stage 3 nothing is gathered or reduced beside a block, unless it is gathered ahead. */
+/* With a core for each stream. In stage 3 nothing is gathered or reduced during a block, unless units are
+ * prefetched. */
 static double overlap_percent(int prefetch) {
     static const char share[] = "overlap, % of communication";
     double recorded, replayed = -1;
@@ -116,9 +116,9 @@ TEST_IN(programs, what_does_not_go_with_it_is_refused) {
     static const struct {
         const char *line, *text;
     } cases[] = {
-        {"dp_train --devices 2 --virtual-time", "--virtual-time is what a trace is recorded in: give --trace DIR"},
-        {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time is for CPU devices"},
-        {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time is for CPU devices"},
+        {"dp_train --devices 2 --virtual-time", "--virtual-time needs a trace to be recorded: give --trace DIR"},
+        {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time needs CPU devices"},
+        {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time needs CPU devices"},
         {"LS_CPU_STREAMS=shuffle:1 dp_train --trace t --virtual-time", "LS_CPU_STREAMS is \"shuffle:1\""},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

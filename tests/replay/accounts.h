@@ -5,16 +5,16 @@
 #include "labs/replay/engine/account.h"
 #include "tests/replay/scene.h"
 
-/* Of a scene that has been replayed; ls_account_free it. */
+/* The account of a scene that has been replayed; the caller frees it (ls_account_free). */
 struct ls_account *account_of(const struct scene *s);
 
-/* What a step of the trace takes, replayed on the node; the trace is destroyed. */
+/* The time of a step of the trace, replayed on the node; destroys the trace. */
 double account_step_us(ls_trace *trace, const ls_node *node);
 
 void account_expect_split(const struct ls_account *account, int place, double compute_us, double exposed_us,
                           double host_us, double idle_us);
 
-/* A scene of two devices, 3 and 9, whose steps are numbered from first_step on. */
+/* Begins a scene of two devices, 3 and 9, whose steps are numbered from first_step. */
 void account_begin(struct scene *s, int first_step);
 
 /* Device 3 in one step of 19 us: a launch, a kernel of 10 us, an all-reduce of 6 us from the kernel's middle to

@@ -75,8 +75,8 @@ void golden_parse(struct golden_setting *s, const char *line, const char **numbe
 
 /* --- nodes ------------------------------------------------------------------------------------------------------- */
 
-/* host=cpu: the node's devices as CPU devices whose launching threads compute; inline: and no core is free. Figures of
- * the size of a CPU's, each of which counts. */
+/* host=cpu: the node's devices as CPU devices whose launching threads compute; inline: no core is free, either. All
+ * figures are of the size of a CPU's, and have an effect. */
 static void make_cpus(ls_node *node, bool in_line, int devices) {
     struct ls_node_host *host = ls_node_change_host(node);
     struct ls_node_device *device = ls_node_change_device(node);
@@ -109,10 +109,10 @@ ls_node *golden_node(const struct golden_setting *s) {
 
 enum { LAYERS = 12, UNITS = 600, SAMPLES = 64, STEPS = 5, WORKS = 3 * LAYERS + 2 };
 
-/* A chain of layers as a trace would tell it: each operation, the host's time before it and the loader's are measured,
- * and in each of a few recorded steps all took a little less or more. */
+/* A chain of layers as from a trace: each operation, the host's time before it and the loader's are measured, and vary
+ * a little between the recorded steps. */
 struct chain {
-    ls_workload workload; /* first: it is what golden_workload gives */
+    ls_workload workload; /* first: golden_workload returns a pointer to it */
     struct ls_work work[WORKS];
     const char *names[2 * LAYERS];
     uint64_t counts[2 * LAYERS];

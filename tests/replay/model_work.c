@@ -22,7 +22,7 @@ static void add_work(struct model_work *m, const char *phase) {
     m->work[m->workload.work_count++] = (struct ls_work){.name = phase, .phase = phase, .us = 1, .host_us = -1};
 }
 
-/* What layers keep of a sample, and the largest gradient that they hand on. */
+/* The bytes that layers keep per sample, and the largest gradient that they pass on. */
 static void measure_layers(struct model_work *m, const ls_network *network) {
     ls_workload *w = &m->workload;
     size_t largest = 0;

@@ -1,5 +1,5 @@
 /* The workload of one of the project's own models as far as it follows from the model itself: parameters, the order
- * in which their gradients are ready in a real backward, and what layers keep. */
+ * in which their gradients are ready in a real backward, and the bytes that layers keep. */
 #ifndef TESTS_REPLAY_MODEL_WORK_H
 #define TESTS_REPLAY_MODEL_WORK_H
 
@@ -16,7 +16,7 @@ struct model_work {
     int ready[MODEL_WORK_MAX];
 };
 
-/* `states`: floats of the optimizer per parameter. Asserts. */
+/* `states`: floats of the optimizer per parameter. Asserts success. */
 void model_work_make(struct model_work *m, const char *model, int states);
 
 #endif

@@ -1,10 +1,10 @@
-/* The text of a good node, its pieces, and what becomes of it when it is parsed. */
+/* The text of a valid node, its pieces, and the results of parsing it. */
 #ifndef TESTS_REPLAY_NODE_TEXT_H
 #define TESTS_REPLAY_NODE_TEXT_H
 
 #include "labs/replay/engine/node.h"
 
-/* Three devices: two behind a switch, one at the host. A link a line, from line 10 on. */
+/* Three devices: two behind a switch, one at the host. One link per line, from line 10 on. */
 #define HEAD                                                                                                           \
     "{\n\"description\": \"three\",\n\"devices\": 3,\n"                                                                \
     "\"device\": {\"name\": \"G\", \"fp32_GFLOPs\": 100, \"fp16_GFLOPs\": 200,\n"                                      \
@@ -26,14 +26,15 @@
     "\"collectives\": \"C\", \"collectives.all_reduce_us\": \"CA\"}}\n"
 #define NODE HEAD LINKS COLLECTIVES SOURCES
 
-/* In place of the kernels' floor: the floor and this curve. */
+/* Replaces the kernels' floor by the floor and this curve. */
 #define SHARES(rows) "\"kernel_us\": 2, \"product_shares\": " rows ","
 
-/* As "dir/n.json"; a failure leaves *node NULL. What is reported is in node_message until the next call. */
+/* Parses the text as file "dir/n.json"; a failure leaves *node NULL. The message is in node_message until the next
+ * call. */
 extern char node_message[2048];
 ls_status node_parse(ls_node **node, const char *text);
 
-/* The good file with its first `what` replaced. */
+/* Parses the valid file with its first `what` replaced. */
 ls_status node_parse_replaced(ls_node **node, const char *what, const char *by);
 
 #endif

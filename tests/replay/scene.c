@@ -19,7 +19,7 @@ void scene_end(struct scene *scene) {
     ls_trace_destroy(scene->trace);
 }
 
-/* --- what there is ------------------------------------------------------------------------------------------------ */
+/* --- building ----------------------------------------------------------------------------------------------------- */
 
 int scene_lane(struct scene *scene, ls_lane_kind kind, int rank, int device) {
     return ls_trace_add_lane(
@@ -103,7 +103,7 @@ void scene_node(struct scene *scene, int devices, double slow_down, const struct
 }
 
 void scene_star(struct scene *scene, int devices, double GBps, double latency_us) {
-    struct scene_link links[LS_NODE_MAX_DEVICES + 2] = {{0}}; /* the host, and the end */
+    struct scene_link links[LS_NODE_MAX_DEVICES + 2] = {{0}}; /* the host, and the terminator */
     char names[LS_NODE_MAX_DEVICES][16];
     links[0] = (struct scene_link){"host", "switch", GBps, latency_us / 2, false};
     for (int i = 0; i < devices; i++) {
@@ -113,7 +113,7 @@ void scene_star(struct scene *scene, int devices, double GBps, double latency_us
     scene_node(scene, devices, 1, links);
 }
 
-/* --- what comes of it --------------------------------------------------------------------------------------------- */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
 void scene_seal(struct scene *scene) { assert_int_equal(ls_trace_seal(scene->trace), LS_OK); }
 
@@ -174,7 +174,7 @@ static void check_alone(const struct scene *scene, int a, int b) {
     if (!device && !lock) return;
     assert_true(t->end_us[a] <= t->start_us[b] || t->end_us[b] <= t->start_us[a]);
     if (t->ready_us[a] < t->ready_us[b])
-        assert_true(t->start_us[a] <= t->start_us[b]); /* and the first to come is first */
+        assert_true(t->start_us[a] <= t->start_us[b]); /* and the earlier one is first */
 }
 
 static void check_links(const struct scene *scene) {

@@ -1,5 +1,5 @@
-/* A scene: a small trace that a test builds, a node for it, and what replay makes of them. Everything here asserts
- * that it succeeds. Times are compared to rounding, 1e-9 of what is expected. */
+/* A scene: a small trace that a test builds, a node for it, and their replay. All functions assert success. Times are
+ *          compared up to rounding, 1e-9 of the expected value. */
 #ifndef TESTS_REPLAY_SCENE_H
 #define TESTS_REPLAY_SCENE_H
 
@@ -9,7 +9,7 @@ struct scene {
     ls_trace *trace;
     ls_node *node; /* NULL: none */
     ls_timeline *timeline;
-    int step;          /* of the tasks that are added from now on; LS_NONE at first */
+    int step;          /* of tasks added from now on; LS_NONE at first */
     const char *phase; /* likewise; NULL: none */
 };
 
@@ -22,7 +22,7 @@ struct scene_link {
 void scene_begin(struct scene *scene);
 void scene_end(struct scene *scene);
 
-/* Each returns the number of what it adds. Lanes of a host drive their device. */
+/* Each returns the number of the lane or task that it adds. Lanes of a host drive their device. */
 int scene_lane(struct scene *scene, ls_lane_kind kind, int rank, int device);
 int scene_host(struct scene *scene, int lane, double us);
 int scene_hand_over(struct scene *scene, int lane, double us);
@@ -32,10 +32,10 @@ int scene_copy(struct scene *scene, int lane, int from, int to, uint64_t bytes);
 int scene_collective(struct scene *scene, int lane, int number, int ranks, double us);
 int scene_after(struct scene *scene, int before, int task); /* an edge; returns task */
 
-/* A node with so many devices and these links (the last one has no `from`). */
+/* A node with `devices` devices and these links (the terminator has no `from`). */
 void scene_node(struct scene *scene, int devices, double slow_down, const struct scene_link *links);
 
-/* Every device has a link of its own to one switch, which holds nothing up: half of the latency each. */
+/* Every device has a link of its own to one switch, which is never a bottleneck: half of the latency each. */
 void scene_star(struct scene *scene, int devices, double GBps, double latency_us);
 
 void scene_seal(struct scene *scene);
@@ -43,15 +43,15 @@ void scene_seal(struct scene *scene);
 /* Seals and replays. */
 void scene_run(struct scene *scene);
 
-/* Seals, and asserts that replay refuses it with a line that has these texts (scratch.h). */
+/* Seals, and asserts that replay refuses the scene with a line that contains these texts (scratch.h). */
 void scene_expect_refusal(struct scene *scene, const char *text, const char *another);
 
 void expect_us(double got_us, double wanted_us);
 void scene_expect(const struct scene *scene, int task, double start_us, double end_us);
 
-/* Whether the timeline keeps every rule of engine.h that can be seen in it: order of lanes, edges and meetings, one
- * kernel at a time, one holder of a lock, no work left out, bytes over links as the routes say and never faster
- * than the links are. */
+/* Checks that the timeline keeps every rule of engine.h that it shows: order of lanes, edges and meetings, one kernel
+ * at a time, one holder of a lock, no work left out, bytes over links as the routes specify and never faster than the
+ * links. */
 void scene_check(const struct scene *scene);
 
 #endif

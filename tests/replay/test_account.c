@@ -1,4 +1,4 @@
-/* account: where time went, against sums worked out by hand. */
+/* account: the parts of a step's time, against sums computed by hand. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ TEST(each_moment_belongs_to_one_of_four) {
     scene_end(&s);
 }
 
-/* Of three steps one takes 81 us more: a kernel of 90 us, of which the step hides 9. */
+/* One of three steps takes 81 us more: it has a kernel of 90 us, 9 of which are hidden. */
 TEST(a_median_leaves_out_the_step_that_was_disturbed) {
     struct scene s;
     account_begin(&s, 0);
@@ -79,7 +79,7 @@ TEST(the_first_of_several_steps_does_not_count) {
     scene_end(&s);
 }
 
-/* What reaches over the beginning of the time that counts is cut off there: 6 of 10 us. */
+/* A task that begins before the counted time is cut off at its beginning: 6 of 10 us. */
 TEST(what_reaches_out_of_the_time_is_cut_off) {
     struct scene s;
     account_begin(&s, 0);
@@ -105,13 +105,13 @@ TEST(without_steps_everything_counts) {
     assert_int_equal(account->steps, 1);
     expect_us(account->step_us, 5);
     account_expect_split(account, 0, 0, 0, 4, 1);
-    expect_us(account->overlap, 0); /* of nothing */
+    expect_us(account->overlap, 0); /* there is none */
     ls_account_free(account);
     scene_end(&s);
 }
 
-/* Two steps count, in each 30000 bytes from device 0 to device 1 and 10000 back at the same time: 3 us of which 1
- * is of two copies. */
+/* Two steps count, each with 30000 bytes from device 0 to device 1 and 10000 back at the same time: 3 us, 1 of them
+ * with two copies. */
 TEST(copies_are_of_both_ends) {
     for (int duplex = 0; duplex < 2; duplex++) {
         struct scene s;
@@ -123,7 +123,7 @@ TEST(copies_are_of_both_ends) {
                 scene_after(&s, both[i], sent);
                 scene_after(&s, both[i], answered);
             }
-            scene_copy(&s, there, 0, 0, 70000); /* within a device: no time, and sent to nobody */
+            scene_copy(&s, there, 0, 0, 70000); /* within a device: no time, and nothing sent */
             both[0] = sent;
             both[1] = answered;
         }
@@ -151,7 +151,7 @@ TEST(copies_are_of_both_ends) {
     }
 }
 
-/* A host's 5 us with a kernel's 3 in them, then 4 of a copy within the host's memory. */
+/* 5 us of a host, including 3 of a kernel, then 4 of a copy within the host's memory. */
 TEST(kernels_are_before_hosts_and_copies_may_stay_there) {
     struct scene s;
     account_begin(&s, 0);
@@ -171,7 +171,7 @@ TEST(kernels_are_before_hosts_and_copies_may_stay_there) {
     scene_end(&s);
 }
 
-/* Steps lie in the trace in any order: the second one's tasks may have been added first. */
+/* Steps may be in the trace in any order: the second one's tasks may have been added first. */
 TEST(steps_are_told_by_their_numbers) {
     struct scene s;
     account_begin(&s, 1);
@@ -234,7 +234,7 @@ TEST(random_scenes_add_up) {
     }
 }
 
-/* Of more phases than the list has places for, the rest share the last one. */
+/* If there are more phases than entries in the list, the rest share the last entry. */
 TEST(no_phase_is_lost) {
     static char names[2 * LS_ACCOUNT_PHASES][24];
     struct scene s;

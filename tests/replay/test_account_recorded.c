@@ -1,4 +1,4 @@
-/* account: of traces that were recorded, and of those that have none. */
+/* account: of recorded traces, and of scenes without an account. */
 #include <math.h>
 
 #include "labs/replay/engine/account.h"
@@ -11,8 +11,8 @@ static void record(struct scene *s, int task, double start_us, double end_us) {
     ls_trace_set_times(s->trace, task, start_us, start_us, end_us);
 }
 
-/* Two ranks, recorded from 1000 on: kernels end at 10 and 14 us, the all-reduce that both come to lasts until 20,
- * and the hosts, which have waited for it since 1 us, take 2 us to wake up. */
+/* Two ranks, recorded from 1000 on: kernels end at 10 and 14 us, their common all-reduce ends at 20, and the hosts,
+ * which have waited for it since 1 us, take 2 us to wake up. */
 TEST(recorded_waits_are_not_work) {
     struct scene s;
     scene_begin(&s);
@@ -34,14 +34,13 @@ TEST(recorded_waits_are_not_work) {
     struct ls_account *account;
     assert_int_equal(ls_account_recorded(&account, s.trace), LS_OK);
     expect_us(account->step_us, 22);
-    account_expect_split(account, 0, 9, 6, 3, 4); /* idle from 10 to 14: it waits for the other one */
+    account_expect_split(account, 0, 9, 6, 3, 4); /* idle from 10 to 14: it waits for the other rank */
     account_expect_split(account, 1, 13, 6, 3, 0);
     ls_account_free(account);
     scene_end(&s);
 }
 
-/* What replay finds out is the same when it is written down as if it had been recorded; a task without times changes
- * nothing. */
+/* A replayed timeline has the same account if it is stored as a recorded one; a task without times changes nothing. */
 TEST(a_replayed_timeline_gives_the_same_recorded) {
     struct scene s;
     account_begin(&s, 0);
@@ -59,7 +58,7 @@ TEST(a_replayed_timeline_gives_the_same_recorded) {
     scene_end(&s);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, a_trace_without_times_is_refused) {
     struct scene s;
@@ -69,7 +68,7 @@ TEST_IN(scratch, a_trace_without_times_is_refused) {
     struct ls_account *account = (struct ls_account *)&s; /* to be overwritten */
     assert_int_equal(ls_account_recorded(&account, s.trace), LS_ERR_INVALID);
     assert_null(account);
-    scratch_expect_error("no task whose times are known", NULL);
+    scratch_expect_error("no task with known times", NULL);
     scene_end(&s);
 }
 

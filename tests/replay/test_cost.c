@@ -36,16 +36,16 @@ TEST(test_roofline) {
     ls_node *node = open_node();
     assert_near(ls_cost_kernel_us(node, 0, 0, true, LS_FP32), 2);
     assert_near(ls_cost_kernel_us(node, 1e6, 0, true, LS_FP32), 12);   /* 1e6 / 1e11 s */
-    assert_near(ls_cost_kernel_us(node, 1e6, 5e4, true, LS_FP32), 12); /* 5 us of memory are hidden */
+    assert_near(ls_cost_kernel_us(node, 1e6, 5e4, true, LS_FP32), 12); /* 5 us of memory time are hidden */
     assert_near(ls_cost_kernel_us(node, 1e6, 2e5, true, LS_FP32), 22); /* 20 us are not */
     assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP16), 12);
     assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_BF16), 12);
     assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42);
-    assert_near(ls_cost_kernel_us(node, 1e12, 1e5, false, LS_FP32), 12); /* no product: bytes alone */
+    assert_near(ls_cost_kernel_us(node, 1e12, 1e5, false, LS_FP32), 12); /* not a matrixmultiply: only bytes count */
     ls_node_close(node);
 }
 
-/* A product of 1e6 flops that moves 2e5 bytes, half of them for each sample; an update of 1e5 bytes. */
+/* A matrix multiply of 1e6 flops and 2e5 bytes, half of which are per sample; an update of 1e5 bytes. */
 static const struct ls_work works[2] = {
     {.name = "gemm", .phase = "forward", .flops = 4e6, .bytes = 2e5, .fixed_bytes = 1e5, .is_product = true, .us = -1},
     {.name = "sgd", .phase = "optimizer", .flops = 1e4, .bytes = 1e5, .fixed_bytes = 1e5, .us = -1},
@@ -68,7 +68,7 @@ TEST(test_work_grows_with_samples_and_precision) {
     assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP16, 1), 7.625);
     assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 1), 12);
     assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32, 1), 12); /* of the parameters, not of samples */
-    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP16, 1), 12); /* which it updates in fp32 */
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP16, 1), 12); /* it updates them in fp32 */
     ls_node_close(node);
 }
 
@@ -88,11 +88,11 @@ TEST(test_products_of_few_rows) {
     assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32, 1), 2 + 20);        /* the first point */
     assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP32, 1), 2 + 60 / .75); /* beyond the last one */
     assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP16, 1), 2 + 20);
-    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42); /* weights are not known */
+    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42); /* the number of weights is unknown */
     work[0].us = 64;
     assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32, 1), 64 * 32 / (2 + 40 / .75));
     work[0].us = -1;
-    workload.element_bytes = 2; /* weights of halves: 5e4 of them, and so 20 rows of 4 samples */
+    workload.element_bytes = 2; /* fp16 weights: 5e4 of them, and so 20 rows of 4 samples */
     device->memory_GBps = 1000;
     assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP16, 1), 2 + 5 / 0.5);
     ls_node_close(node);
@@ -102,7 +102,7 @@ TEST(test_measured_work_is_scaled) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
-    work[0].us = 84; /* twice what the roofline says */
+    work[0].us = 84; /* twice the roofline's time */
     assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 1), 84);
     assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32, 1), 164);
     assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16, 1), 24);
@@ -117,7 +117,8 @@ TEST(test_measured_work_is_scaled) {
     ls_node_close(node);
 }
 
-/* Launches at 5 and 10; the product from 5 to 47, the update to 59. With a host that runs them, 5 + 42 + 5 + 12. */
+/* Launches end at 5 and 10; the matrix multiply runs from 5 to 47, the update to 59. With a host that runs them, 5 + 42
+ * + 5 + 12. */
 TEST(test_a_step) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
@@ -127,13 +128,13 @@ TEST(test_a_step) {
     assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 159);
     ls_node_change_host(node)->runs_compute = true;
     assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 164);
-    ls_node_change_host(node)->launch_us = 1000; /* launches hide the kernels, but for the last */
+    ls_node_change_host(node)->launch_us = 1000; /* launches hide all kernels except the last */
     ls_node_change_host(node)->runs_compute = false;
     assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 2112);
     ls_node_close(node);
 }
 
-/* Of the update's 12 us its bytes take 10. */
+/* The update's bytes take 10 of its 12 us. */
 TEST(test_crowding) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
@@ -167,7 +168,7 @@ TEST(test_reclaiming) {
     ls_node_close(node);
 }
 
-/* What was measured says how much of an operation can be its bytes. */
+/* The measured time limits the share of an operation that its bytes can take. */
 TEST(test_only_bytes_are_crowded) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
@@ -175,10 +176,10 @@ TEST(test_only_bytes_are_crowded) {
     ls_node_change_device(node)->memory_crowding = 3;
     work[1].us = 50; /* 10 of them for bytes */
     assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 70);
-    work[1].us = 6; /* less than the node's rate would take: all of it is bytes */
+    work[1].us = 6; /* less than at the node's rate: all of it counts as bytes */
     assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 18);
     work[0] = work[1];
-    work[0].phase = "forward"; /* and half as many samples have half the bytes and time */
+    work[0].phase = "forward"; /* so half of the samples have half the bytes and time */
     work[0].fixed_bytes = 0;
     work[0].us = 48;
     assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32, 2), 28 + 10);
@@ -231,14 +232,14 @@ TEST(test_collectives_by_formula) {
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 107 + 3500);
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_BROADCAST, 8, 4e6), 5 + 21 + 30 + 2000);
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 3, 3e6), 5 + 12 + 20 + 2000); /* 2 nodes */
-    ls_node_change_collectives(node)->network_GBps = 100; /* not what limits it */
+    ls_node_change_collectives(node)->network_GBps = 100; /* not the bottleneck */
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 107 + 1750);
     ls_node_change_collectives(node)->network_GBps = 0; /* a single node, whatever the ranks */
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 47 + 1750);
     ls_node_close(node);
 }
 
-/* Half an all-reduce each: what a ring does in one turn. Of their own bandwidths only what the bytes take changes, and
+/* Each takes half of an all-reduce: one turn of a ring. Bandwidths of their own change only the time of the bytes, and
  * only within the node. */
 TEST(test_halves_of_an_all_reduce) {
     ls_node *node = open_node();
@@ -260,7 +261,7 @@ TEST(test_halves_of_an_all_reduce) {
     ls_node_close(node);
 }
 
-/* As measured: reduce-scatter and all-gather beside an all-reduce of as many bytes, whatever they are. */
+/* As measured: reduce-scatter and all-gather compared with an all-reduce of the same number of bytes. */
 TEST(test_h200_adds_up_in_its_switch) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "hgx-h200"), LS_OK);
@@ -280,7 +281,7 @@ TEST(test_h200_adds_up_in_its_switch) {
     ls_node_close(node);
 }
 
-/* Rows of their own count before everything else. */
+/* Rows of their own take precedence. */
 TEST(test_halves_by_table) {
     static const struct ls_node_measured gathers[] = {{2, 1000, 7}, {2, 1000000, 70}}, scatters[] = {{2, 1000, 9}};
     ls_node *node = open_node();

@@ -1,5 +1,5 @@
-/* engine: lanes, devices, locks and meetings, against figures worked out by hand; what every timeline keeps, on random
- * scenes; and what is refused. Copies over links are in test_engine_links.c. */
+/* engine: lanes, devices, locks and meetings, against figures computed by hand; the rules of every timeline, on random
+ *         scenes; and refusals. test_engine_links.c tests copies over links. */
 #include <math.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ TEST(nothing_takes_no_time) {
     scene_end(&s);
 }
 
-/* Chunks are copied to a device by one stream and worked on by the other, with so many buffers. */
+/* One stream copies chunks to a device and the other processes them, with `buffers` buffers. */
 static double pipeline(double copy_us, double kernel_us, int chunks, int buffers) {
     struct scene s;
     scene_begin(&s);
@@ -84,7 +84,8 @@ TEST(a_device_runs_one_kernel_at_a_time) {
     scene_end(&s);
 }
 
-/* At the same moment the lower lane is first, whatever the order of tasks, and whatever ends first at that moment. */
+/* Of tasks that are ready at the same moment, the one of the lower lane is first, whatever the order of tasks or of the
+ * ends at that moment. */
 TEST(ties_go_to_the_lower_lane) {
     struct scene s;
     scene_begin(&s);
@@ -99,7 +100,7 @@ TEST(ties_go_to_the_lower_lane) {
     scene_end(&s);
 }
 
-/* A collective of 6 us is in progress from 4 to 10; kernels then take half as long again. */
+/* A collective of 6 us runs from 4 to 10; during it kernels take 1.5 times as long. */
 TEST(collectives_slow_kernels_down) {
     struct scene s;
     scene_begin(&s);
@@ -108,9 +109,9 @@ TEST(collectives_slow_kernels_down) {
     int host = scene_lane(&s, LS_LANE_HOST, 0, 0);
     int begun = scene_host(&s, host, 4);
     scene_after(&s, begun, scene_collective(&s, comm, 0, 1, 6));
-    int across = scene_kernel(&s, compute, 5); /* 4 us of it before, 1 us in 1.5 */
+    int across = scene_kernel(&s, compute, 5); /* 4 us of it before, 1 us takes 1.5 */
     int inside = scene_kernel(&s, compute, 2); /* from 5.5 to 8.5 */
-    int out = scene_kernel(&s, compute, 3);    /* 1 us of it in 1.5, the other 2 behind */
+    int out = scene_kernel(&s, compute, 3);    /* 1 us of it takes 1.5, the other 2 follow */
     int again = scene_kernel(&s, compute, 10); /* a second one from 14 to 18, a third from 16 to 20: slow for 6 us */
     int elsewhere = scene_kernel(&s, other, 12);
     int at_14 = scene_host(&s, host, 10), at_16 = scene_host(&s, host, 2);
@@ -170,8 +171,8 @@ TEST(a_lock_goes_to_who_came_first) {
 
 /* --- meetings ----------------------------------------------------------------------------------------------------- */
 
-/* Another thread speaks at 10, 13 and 100 us; the waiting one sleeps from 5 us on. A word that was spoken before it came
- * costs nothing. */
+/* Another thread signals at 10, 13 and 100 us; the waiting one sleeps from 5 us on. A signal before the wait costs
+ * nothing. */
 TEST(who_waits_briefly_is_still_awake) {
     for (int spins = 0; spins < 3; spins++) {
         struct scene s;
@@ -180,7 +181,7 @@ TEST(who_waits_briefly_is_still_awake) {
         scene_star(&s, 2, 1, 0);
         ls_node_change_host(s.node)->spin_us = spins ? 5 : 0;
         ls_node_change_host(s.node)->awake_us = 1;
-        if (spins == 2) ls_node_change_host(s.node)->awake_us = 99; /* no longer than from sleep */
+        if (spins == 2) ls_node_change_host(s.node)->awake_us = 99; /* not longer than waking from sleep */
         int words[3], heard[3];
         for (int i = 0; i < 3; i++) words[i] = scene_host(&s, speaker, i == 0 ? 10 : i == 1 ? 3 : 87);
         (void)scene_host(&s, waiter, 9);
@@ -211,7 +212,7 @@ TEST(a_meeting_waits_for_the_last_and_takes_the_longest) {
     scene_end(&s);
 }
 
-/* Of 8 ranks only one was recorded. */
+/* Only one of 8 ranks was recorded. */
 TEST(a_meeting_waits_for_nobody_who_is_not_there) {
     struct scene s;
     scene_begin(&s);
@@ -253,7 +254,7 @@ TEST(random_scenes_keep_the_rules_and_come_out_the_same) {
     }
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, tasks_without_duration_are_refused) {
     struct scene s;
@@ -264,7 +265,7 @@ TEST_IN(scratch, tasks_without_duration_are_refused) {
         if (i == 0) scene_host(&s, lane, -1);
         if (i == 1) scene_kernel(&s, lane, -1);
         if (i == 2) scene_collective(&s, lane, 0, 1, -1);
-        scene_expect_refusal(&s, "task 0", "no duration: find one from its flops");
+        scene_expect_refusal(&s, "task 0", "no duration; derive one from its flops");
         scene_end(&s);
     }
     scene_begin(&s);
@@ -295,7 +296,7 @@ TEST_IN(scratch, times_that_numbers_cannot_say_are_refused) {
     scene_host(&s, lane, 1e308);
     scene_host(&s, lane, 1e308);
     scene_host(&s, lane, 1);
-    scene_expect_refusal(&s, "task 1 (host", "later than numbers can say");
+    scene_expect_refusal(&s, "task 1 (host", "later than the clock can represent");
     scene_end(&s);
 }
 

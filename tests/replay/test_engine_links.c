@@ -1,5 +1,5 @@
-/* engine: copies that share links, against figures worked out by hand, and all-reduces built of copies, against their
- * textbook formulas. */
+/* engine: copies that share links, against figures computed by hand, and all-reduces built from copies, against their
+ *         textbook formulas. */
 #include "tests/base/test.h"
 #include "tests/replay/scene.h"
 
@@ -7,18 +7,18 @@
 
 /* --- one link ----------------------------------------------------------------------------------------------------- */
 
-/* Link 0 joins two devices; the others are there because every device must reach the host. */
+/* Link 0 joins two devices; the others exist because every device must reach the host. */
 static const struct scene_link duplex[] = {
     {"gpu0", "gpu1", 10, 3, false}, {"host", "gpu0", 10, 4, false}, {"host", "gpu1", 10, 4, false}, {0}};
 static const struct scene_link not_duplex[] = {
     {"gpu0", "gpu1", 10, 3, true}, {"host", "gpu0", 10, 4, true}, {"host", "gpu1", 10, 4, true}, {0}};
 
-struct wish { /* a copy on a lane of its own, behind a host's delay */
+struct wish { /* a copy on a lane of its own, after a host's delay */
     int from, to;
     double bytes, begin_us, end_us;
 };
 
-/* Copies over these links end as they should; the last wish has no bytes and no way. */
+/* Checks that copies over these links end as expected; the last wish has no bytes and no route. */
 static void expect_copies(int devices, const struct scene_link *links, const struct wish *wishes) {
     struct scene s;
     int tasks[MAX_COPIES], count = 0;
@@ -54,13 +54,13 @@ TEST(unequal_copies_share_until_the_first_ends) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 20000, 0, 3 + 4}, {0, 1, 50000, 0, 3 + 7}, {0}});
 }
 
-/* Alone for 2 us (20000 bytes), then half and half; the later one has 30000 of its 40000 left when the first has
- * ended. */
+/* Alone for 2 us (20000 bytes), then half of the rate each; the later one has 30000 of its 40000 left when the first
+ * has ended. */
 TEST(a_copy_that_comes_later_takes_its_half) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 30000, 0, 3 + 4}, {0, 1, 40000, 2, 3 + 7}, {0}});
 }
 
-/* Latency is no transfer: the other one has the link for itself until the transfer begins. */
+/* Latency uses no bandwidth: the other copy has the link for itself until the transfer begins. */
 TEST(latency_loads_no_link) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 30000, 0, 6}, {0, 1, 10000, 3, 7}, {0}});
 }
@@ -91,7 +91,7 @@ TEST(links_tell_what_they_carried) {
     scene_end(&s);
 }
 
-/* A recorded copy keeps its duration, and loads nothing. */
+/* A recorded copy keeps its duration, and uses no bandwidth. */
 TEST(copies_with_a_duration_take_it) {
     struct scene s;
     scene_begin(&s);
@@ -113,8 +113,8 @@ TEST(copies_with_a_duration_take_it) {
 /* --- several links ------------------------------------------------------------------------------------------------ */
 
 /* Link A (10 GB/s, left - middle) carries flows 1 and 2, link B (4 GB/s, middle - right) flows 1 and 3. B is full
- * first: 1 and 3 get 2 each, 2 gets the 8 that A has left. At 10 us flow 1 has its 20000 bytes: 2 goes on at 10 for
- * its last 20000 of 100000, 3 at 4 for its last 20000 of 40000. */
+ * first: 1 and 3 get 2 each, 2 gets the remaining 8 of A. At 10 us flow 1 has its 20000 bytes: 2 continues at 10 for
+ *        its last 20000 of 100000, 3 at 4 for its last 20000 of 40000. */
 static const struct scene_link two_links[] = {{"left", "middle", 10, 0, false},  {"middle", "right", 4, 0, false},
                                               {"gpu0", "left", 100, 0, false},   {"gpu1", "middle", 100, 0, false},
                                               {"gpu2", "right", 100, 0, false},  {"gpu3", "left", 100, 0, false},
@@ -126,7 +126,7 @@ TEST(three_flows_over_two_links) {
                   (struct wish[]){{0, 2, 20000, 0, 10}, {3, 1, 100000, 0, 12}, {4, 5, 40000, 0, 15}, {0}});
 }
 
-/* Five flows over A, one of them over B too, where it meets three others: B gives 1 each, A then (10 - 1) / 4 each. */
+/* Five flows over A, one of them also over B, which three others use: B gives 1 each, A then (10 - 1) / 4 each. */
 TEST(what_one_link_denies_others_get) {
     expect_copies(6, two_links,
                   (struct wish[]){{0, 2, 10000, 0, 10},
@@ -140,7 +140,8 @@ TEST(what_one_link_denies_others_get) {
                                   {0}});
 }
 
-/* The other way over the same links, and a pair of devices that shares nothing with them, are not held up. */
+/* A flow in the other direction over the same links, and a pair of devices that shares no link with them, are not
+ * slowed down. */
 TEST(flows_that_share_nothing_are_left_alone) {
     expect_copies(
         6, two_links,
@@ -150,7 +151,7 @@ TEST(flows_that_share_nothing_are_left_alone) {
 /* --- all-reduces -------------------------------------------------------------------------------------------------- */
 
 #define ALPHA_US 7.0
-#define BYTES 720720.0 /* divided by every number up to 16 */
+#define BYTES 720720.0 /* divisible by every number up to 16 */
 #define RATE 12000.0   /* bytes per us */
 
 /* Duplex links around the devices. With two there is one link, whose directions are the two halves of the ring. */
@@ -169,7 +170,7 @@ static double ring(int n) {
         int sent[16];
         for (int r = 0; r < n; r++) {
             sent[r] = scene_copy(&s, r, r, (r + 1) % n, (uint64_t)(BYTES / n));
-            if (step > 0) scene_after(&s, last[(r + n - 1) % n], sent[r]); /* it passes on what it has received */
+            if (step > 0) scene_after(&s, last[(r + n - 1) % n], sent[r]); /* passes on the received chunk */
         }
         for (int r = 0; r < n; r++) last[r] = sent[r];
     }
@@ -181,7 +182,7 @@ static double ring(int n) {
     return us;
 }
 
-/* All send to device 0 and get it back: its link carries n - 1 messages at once. */
+/* All send to device 0 and receive the sum: its link carries n - 1 messages at once. */
 static double flat(int n) {
     struct scene s;
     int up[16], down[16];
@@ -203,7 +204,7 @@ static double flat(int n) {
 /* A binomial tree: with distance 1, 2, 4, ... ranks send to those below them, then back in the opposite order. */
 static double tree(int n) {
     struct scene s;
-    int last[16]; /* of what each rank sent or received */
+    int last[16]; /* the last message that each rank sent or received */
     scene_begin(&s);
     for (int r = 0; r < n; r++) last[r] = scene_host(&s, scene_lane(&s, LS_LANE_COMM, r, r), 0);
     int top = 1;

@@ -1,4 +1,5 @@
-/* engine: a DDP job of many ranks, a million tasks in all, whose makespan is known; its cost is that of its tasks. */
+/* engine: a DDP job of many ranks, a million tasks in total, with a known makespan; the cost is proportional to the
+ *         number of tasks. */
 #include "tests/base/test.h"
 #include "tests/replay/scene.h"
 
@@ -8,8 +9,8 @@
 
 enum { BUCKET = 4 /* layers */ };
 
-/* A step of a rank: a launch and a kernel per layer; behind each bucket of layers an all-reduce with all others; an
- * optimizer's kernel behind the last one. The hosts run ahead. */
+/* A rank's step: a launch and a kernel per layer; after each bucket of layers an all-reduce of all ranks; after the
+ * last one an optimizer's kernel. The hosts run ahead. */
 static void build(struct scene *s, int ranks, int steps, int layers) {
     scene_begin(s);
     for (int lane = 0; lane < 3 * ranks; lane++) {
@@ -31,8 +32,8 @@ static void build(struct scene *s, int ranks, int steps, int layers) {
     }
 }
 
-/* Kernels run one after another behind the first launch; a bucket's all-reduce takes as long as the next bucket's
- * kernels, so only the last one is waited for. */
+/* Kernels run serially after the first launch; a bucket's all-reduce takes as long as the next bucket's kernels, so
+ * only the last one is waited for. */
 static double makespan_us(int steps, int layers) {
     return LAUNCH_US + steps * (layers * KERNEL_US + REDUCE_US + KERNEL_US);
 }

@@ -1,4 +1,4 @@
-/* fit: exact data of each law come back, figures that were worked out by hand, and data that determine nothing. */
+/* fit: exact data of each law are recovered, figures computed by hand, and data that determine no law. */
 #include <math.h>
 
 #include "labs/replay/engine/fit.h"
@@ -13,7 +13,7 @@ static void expect_near(double got, double wanted, double tolerance) {
     if (!(fabs(got - wanted) <= tolerance)) fail_msg("%.17g is not %.17g to %g", got, wanted, tolerance);
 }
 
-/* One of the laws that ls_fit_all fits; LS_ERR_INVALID: it does not. */
+/* The fit of one law by ls_fit_all; LS_ERR_INVALID if there is none. */
 static ls_status fit_law(struct ls_fit *fit, ls_law law, const struct ls_fit_point *points, size_t count) {
     struct ls_fit fits[LS_LAW_COUNT];
     size_t fit_count = 0;
@@ -28,7 +28,7 @@ static ls_status fit_law(struct ls_fit *fit, ls_law law, const struct ls_fit_poi
 
 /* --- exact data ---- */
 
-/* T_N as the issue writes the laws, not as fit.c computes them. */
+/* T_N by the laws' formulas, not as fit.c computes them. */
 static double law_ms(ls_law law, bool weak, double n) {
     double t1 = 80, a = 1.5, b = 0.75, s = 0.125, first = weak ? t1 : t1 / n;
     if (n == 1) return t1;
@@ -84,8 +84,8 @@ static void expect_chosen(ls_law law, bool weak, double unit) {
     if (unit == 1) expect_coefficients(&fits[0]);
 }
 
-/* A law that can bend like another (a ring without b is constant) is no better a choice than the one with fewer
- * coefficients, although rounding may make it so; hence the many units. */
+/* A law that can equal another (a ring without b is constant) must not be chosen over the one with fewer coefficients,
+ * although rounding may favour it; hence the many units. */
 TEST(test_the_law_that_made_the_data_is_chosen) {
     for (int weak = 0; weak < 2; weak++)
         for (int law = 0; law < LS_LAW_COUNT; law++)
@@ -145,7 +145,7 @@ TEST(test_leave_one_out_by_hand) {
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_NONE, points, 3), LS_OK);
     expect_near(fit.t1_ms, (100 + 30 + 10) / (1 + 0.25 + 0.0625), 1e-10);
-    double without_2 = (100 + 10) / 1.0625, without_4 = (100 + 30) / 1.25; /* never without N = 1 */
+    double without_2 = (100 + 10) / 1.0625, without_4 = (100 + 30) / 1.25; /* N = 1 is never left out */
     double errors[] = {60 - without_2 / 2, 40 - without_4 / 4};
     expect_near(fit.left_out_ms, sqrt((errors[0] * errors[0] + errors[1] * errors[1]) / 2), 1e-10);
 }
@@ -164,10 +164,10 @@ TEST(test_points_of_one_n_are_left_out_together) {
 TEST(test_amdahls_share_and_its_error) {
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_AMDAHL, course_dp, 4), LS_OK);
-    expect_near(fit.t1_ms, 100, 1e-10); /* 100, 60, 40, 30 is Amdahl's law with a fifth that is serial, exactly */
+    expect_near(fit.t1_ms, 100, 1e-10); /* 100, 60, 40, 30 is exactly Amdahl's law with a serial fifth */
     expect_near(fit.a_ms, 0.2, 1e-12);
     expect_near(fit.half_efficiency_n, 6, 1e-9); /* 1 + 1 / s */
-    /* the share is c / T1; its error by the change of the points that one standard error of both coefficients makes */
+    /* the share is c / T1; its error is checked by moving the points */
     static const struct ls_fit_point noisy[] = {{1, 101}, {2, 59}, {4, 41}, {8, 30}};
     assert_int_equal(fit_law(&fit, LS_LAW_AMDAHL, noisy, 4), LS_OK);
     double squares = 4 * fit.rms_ms * fit.rms_ms, variance = 0, step = 1e-4;
@@ -216,7 +216,7 @@ TEST(test_half_efficiency_in_closed_form) {
         {LS_LAW_LINEAR, {{1, 80}, {2, 40 + 3 + 1}, {4, 20 + 3 + 3}}, 8},
         /* N (a + b log2 N) = T1, here N (1 + log2 N) = 32 */
         {LS_LAW_LOGARITHM, {{1, 32}, {2, 16 + 1 + 1}, {4, 8 + 1 + 2}}, 8},
-        /* 3.2 N - N^2 / 10 = 20 at two N, of which the first counts: 16 - sqrt(56) */
+        /* 3.2 N - N^2 / 10 = 20 has two solutions, the first of which counts: 16 - sqrt(56) */
         {LS_LAW_LINEAR, {{1, 20}, {2, 10 + 3.0}, {4, 5 + 2.8}}, 16 - 7.4833147735478827},
         {LS_LAW_CONSTANT, {{1, 10}, {2, 5 + 12}, {4, 2.5 + 12}}, 1},
         {LS_LAW_CONSTANT, {{1, 10}, {2, 5}, {4, 2.5}}, INFINITY},
@@ -236,7 +236,8 @@ TEST(test_half_efficiency_in_closed_form) {
     }
 }
 
-/* Without N = 1 the constant law and Amdahl's are one, T1 (1 - s) / N + T1 s: no rounding may choose between them. */
+/* Without N = 1 the constant law and Amdahl's are the same, T1 (1 - s) / N + T1 s: rounding must not choose between
+ * them. */
 TEST(test_equal_laws_are_in_order) {
     static const struct ls_fit_point points[][4] = {
         {{6, 92.3258}, {1000000, 117.515}, {2, 55.4041}, {1000000, 63.9841}},
@@ -293,12 +294,12 @@ TEST_IN(scratch, test_times_that_are_no_times_are_refused) {
         struct ls_fit fit, fits[LS_LAW_COUNT];
         size_t count = 9;
         assert_int_equal(fit_law(&fit, LS_LAW_NONE, points, 3), LS_ERR_INVALID);
-        scratch_expect_error(wrong[i].n == 1 ? "the time of N = 1" : "not within 1 .. 1e6", NULL);
+        scratch_expect_error(wrong[i].n == 1 ? "the time of N = 1" : "expected 1 to 1e6", NULL);
         assert_int_equal(ls_fit_all(fits, &count, points, 3), LS_ERR_INVALID);
         scratch_expect_error(NULL, NULL);
         assert_int_equal(count, 0);
     }
-    /* equal times: there is no variance to explain */
+    /* equal times: no variance to explain */
     static const struct ls_fit_point equal[] = {{2, 7}, {2, 7}};
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_NONE, equal, 2), LS_OK);
@@ -316,14 +317,14 @@ TEST(test_what_the_courses_figures_say) {
     assert_int_equal(fits[count - 1].law, LS_LAW_NONE);
     assert_int_equal(ls_fit_all(fits, &count, course_dp, 4), LS_OK);
     assert_int_equal(fits[0].law, LS_LAW_AMDAHL);
-    assert_int_equal(fits[1].law, LS_LAW_RING); /* the same curve with a coefficient more, which is 0 */
+    assert_int_equal(fits[1].law, LS_LAW_RING); /* the same curve with one more coefficient, which is 0 */
     expect_near(fits[1].a_ms, 0, 1e-9);
     expect_near(fits[1].b_ms, 20, 1e-9);
     for (size_t i = 1; i < count; i++) assert_true(fits[i - 1].left_out_ms <= fits[i].left_out_ms + 1e-6);
 }
 
 TEST_IN(scratch, test_the_finer_law_by_hand) {
-    /* left over: 1, 2 and 3 ms; N = 1 says nothing */
+    /* the remainder is 1, 2 and 3 ms; N = 1 does not count */
     static const struct ls_fine_point points[] = {{1, 100, 100, 0}, {2, 60, 55, 4}, {4, 40, 30, 8}, {8, 30, 18, 9}};
     struct ls_fine_fit fit;
     assert_int_equal(ls_fit_fine(&fit, points, 4), LS_OK);

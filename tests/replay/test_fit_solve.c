@@ -1,10 +1,10 @@
-/* fit_solve: what a weight is, and what rows do not determine. */
+/* fit_solve: the meaning of a weight, and undetermined systems. */
 #include <math.h>
 
 #include "labs/replay/engine/fit_solve.h"
 #include "tests/base/test.h"
 
-/* A row of weight 3 is three rows, and one of weight 0 none. */
+/* A row of weight 3 equals three rows, and one of weight 0 none. */
 TEST(test_weights_are_numbers_of_rows) {
     struct ls_fit_row thrice[] = {{{1, 0}, 100, 1},   {{0.5L, 1}, 56, 1},  {{0.5L, 1}, 56, 1},
                                   {{0.5L, 1}, 56, 1}, {{0.25L, 1}, 29, 1}, {{0.125L, 1}, 14, 1}};
@@ -28,7 +28,7 @@ TEST(test_one_column_by_hand) {
     assert_true(fabsl(c[0] - 12.4L) <= 1e-15L); /* (10 + 52) / 5 */
 }
 
-/* Also where rounding leaves something of it. */
+/* Even if rounding leaves a remainder. */
 TEST(test_a_column_that_is_another_one_is_refused) {
     struct ls_fit_row rows[] = {{{1, 0.1L}, 10, 1}, {{2, 0.2L}, 26, 1}, {{3, 0.3L}, 30, 1}};
     long double c[LS_FIT_COLUMNS];

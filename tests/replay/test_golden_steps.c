@@ -1,5 +1,5 @@
-/* Replayed steps against tests/golden/replay_steps.txt, line by line, to rounding. `test_golden_steps --write FILE`
- * writes the lines of FILE anew, with the numbers of today. */
+/* Replayed steps against tests/golden/replay_steps.txt, line by line, up to rounding. `test_golden_steps --write FILE`
+ * rewrites the lines of FILE with the current numbers. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tests/replay/golden_steps.h"
 
 #define GOLDEN_FILE "tests/golden/replay_steps.txt"
-#define TOLERANCE 1e-9 /* relative; what sums in another order come to */
+#define TOLERANCE 1e-9 /* relative; for sums in a different order */
 
 enum { AT_LEAST = 40 };
 

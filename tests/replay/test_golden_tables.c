@@ -1,5 +1,5 @@
-/* The rows of tables 1, 2 and 5 that are computed from files alone, against tests/golden/replay_tables.csv, which
- * tests/golden/replay_golden.sh has written. */
+/* The rows of tables 1, 2 and 5 that are computed only from files, against tests/golden/replay_tables.csv, which
+ * tests/golden/replay_golden.sh writes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { LINE = 1000, AT_LEAST = 100 };
 
-/* Where the number in column "ours" begins: behind two texts and two numbers. */
+/* The beginning of the number in column "ours", after two texts and two numbers. */
 static const char *ours(const char *line) {
     const char *at = line;
     for (int commas = 0, quoted = 0; *at && commas < 4; at++) {

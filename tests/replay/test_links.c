@@ -1,5 +1,5 @@
-/* links: the definition of max-min fair, on random flows over a node of all sorts of links: no link carries more
- * than it can, and every flow crosses a full link on which no flow is faster than it. */
+/* links: the definition of max-min fairness, on random flows over a node with various links: no link exceeds its
+ *        capacity, and every flow crosses a full link on which no flow is faster. */
 #include "common/base/random.h"
 #include "labs/replay/engine/links.h"
 #include "tests/base/test.h"
@@ -47,7 +47,7 @@ static void expect_fair(const ls_node *node, const struct transfer *transfers) {
     }
 }
 
-/* Shares at now_us, and takes down the rates that follow from the ends of the flows that moved. */
+/* Shares the links at now_us, and stores the rates that follow from the new ends of flows. */
 static void share(ls_links *links, struct transfer *transfers, double now_us) {
     int count;
     const int *moved = ls_links_share(links, now_us, &count);
@@ -61,7 +61,7 @@ static void pass(struct transfer *transfers, double us) {
         if (transfers[f].route) transfers[f].left_bytes -= transfers[f].rate * us;
 }
 
-/* The flow that ends first; -1: none is in flight. */
+/* The flow that ends first; -1 if none is in flight. */
 static int first_end(const ls_links *links, const struct transfer *transfers) {
     int first = -1;
     for (int f = 0; f < FLOWS; f++)
@@ -82,7 +82,7 @@ TEST(rates_are_max_min_fair) {
         assert_int_equal(ls_links_create(&links, s.node, FLOWS), LS_OK);
         for (int f = 0; f < FLOWS; f++) {
             int from = (int)(ls_random32(&random) % (DEVICES + 1)) - 1;
-            int to = (from + 2 + (int)(ls_random32(&random) % DEVICES)) % (DEVICES + 1) - 1; /* another one */
+            int to = (from + 2 + (int)(ls_random32(&random) % DEVICES)) % (DEVICES + 1) - 1; /* a different device */
             uint64_t bytes = 1000000 + ls_random32(&random) % 9000000;
             transfers[f] = (struct transfer){ls_node_route(s.node, from, to), (double)bytes, 0};
             ls_links_begin(links, f, transfers[f].route, bytes, now_us);
@@ -92,7 +92,7 @@ TEST(rates_are_max_min_fair) {
             pass(transfers, 0.5);
             now_us += 0.5;
         }
-        share(links, transfers, now_us); /* of the last one's */
+        share(links, transfers, now_us); /* at the end of the last flow */
         for (int f; (f = first_end(links, transfers)) >= 0;) {
             pass(transfers, ls_links_end_us(links, f) - now_us);
             now_us = ls_links_end_us(links, f);

@@ -1,4 +1,4 @@
-/* node: reading, routes found by hand, and the nodes that there are. */
+/* node: reading files, routes compared with routes found by hand, and the nodes of the tree. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tests/base/test.h"
 #include "tests/replay/node_text.h"
 
-/* --- what is read ------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------- */
 
 TEST_CASE(test_figures_are_read) {
     ls_node *node;
@@ -41,7 +41,7 @@ TEST_CASE(test_figures_are_read) {
     assert_int_equal(ls_node_link_count(node), 4);
     const struct ls_node_link *link = ls_node_link(node, 1);
     assert_string_equal(link->name, "b");
-    assert_true(link->from > ls_node_device_count(node)); /* "s", behind the devices and the host */
+    assert_true(link->from > ls_node_device_count(node)); /* "s", which comes after the devices and the host */
     assert_int_equal(link->to, 1);
     assert_true(link->GBps == 20 && link->latency_us == 2 && link->duplex);
     assert_null(ls_node_link(node, 4));
@@ -49,7 +49,7 @@ TEST_CASE(test_figures_are_read) {
     ls_node_close(node);
 }
 
-/* All-gather and reduce-scatter have figures of their own where the file has them. */
+/* All-gather and reduce-scatter use figures of their own if the file has them. */
 TEST_CASE(test_figures_of_halves) {
     ls_node *node;
     assert_int_equal(node_parse(&node, NODE), LS_OK);
@@ -71,7 +71,7 @@ TEST_CASE(test_figures_of_halves) {
     ls_node_close(node);
 }
 
-/* What may be left out. */
+/* Members that may be left out. */
 TEST_CASE(test_figures_of_cpu_devices) {
     ls_node *node;
     const char *more = SHARES("[[1, 0.25], [4, 1]]") " \"reclaim_GBps\": 8, \"reclaim_bytes\": 4096,";
@@ -118,7 +118,7 @@ TEST_CASE(test_routes_of_the_tree) {
     ls_node_close(node);
 }
 
-/* Fewest links, then least latency, then the widest way, then the order in the file. */
+/* Fewest links, then least latency, then the greatest bandwidth, then the order in the file. */
 TEST_CASE(test_ties_between_routes) {
     static const struct {
         const char *links, *expected; /* from gpu0 to gpu1 */
@@ -131,10 +131,10 @@ TEST_CASE(test_ties_between_routes) {
          "x2+ y2+ 3"},
         {LINK("x", "gpu0", "s", "9", "1") ",\n" LINK("y", "s", "gpu1", "2", "2") ",\n" LINK(
              "x2", "gpu0", "t", "3", "2") ",\n" LINK("y2", "t", "gpu1", "4", "1"),
-         "x2+ y2+ 3"}, /* 3 GB/s beat 2 */
+         "x2+ y2+ 3"}, /* 3 GB/s are preferred to 2 */
         {LINK("x", "gpu0", "s", "2", "1") ",\n" LINK("y", "s", "gpu1", "9", "2") ",\n" LINK(
              "x2", "gpu0", "t", "3", "2") ",\n" LINK("y2", "t", "gpu1", "4", "1"),
-         "x2+ y2+ 3"}, /* wherever the narrow link is */
+         "x2+ y2+ 3"}, /* wherever the slow link is */
         {LINK("x", "gpu0", "s", "2", "1") ",\n" LINK("y", "s", "gpu1", "2", "2") ",\n" LINK(
              "x2", "gpu0", "t", "2", "2") ",\n" LINK("y2", "t", "gpu1", "2", "1"),
          "x+ y+ 3"},
@@ -154,7 +154,7 @@ TEST_CASE(test_ties_between_routes) {
     }
 }
 
-/* A device in the middle passes nothing on, however short the way over it. */
+/* A device never forwards data, however short the route through it. */
 TEST_CASE(test_devices_pass_nothing_on) {
     ls_node *node;
     assert_int_equal(
@@ -169,7 +169,7 @@ TEST_CASE(test_devices_pass_nothing_on) {
     ls_node_close(node);
 }
 
-/* --- the nodes that are there ------------------------------------------------------------------------------------- */
+/* --- the nodes of the tree ------------------------------------------------------------------------------------- */
 
 static void check_joined(const ls_node *node) {
     for (int from = LS_HOST_MEMORY; from < ls_node_device_count(node); from++) {
@@ -211,7 +211,7 @@ TEST_CASE(test_all_nodes_open_by_name_and_are_joined) {
     assert_true(seen >= 7);
 }
 
-/* Figures that the files must hold, against the sources. */
+/* Figures that the files must have, from the sources. */
 TEST_CASE(test_some_published_figures) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
@@ -231,7 +231,7 @@ TEST_CASE(test_some_published_figures) {
     const struct ls_node_collectives *collectives = ls_node_collectives(node);
     assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].count, 14);
     const double busbw[14] = {3.2, 24.6, 48.3, 72.5, 91.5, 140, 182, 242, 298, 370, 411, 442, 464, 481};
-    for (int i = 0; i < 14; i++) { /* both as published, each rounded to three digits */
+    for (int i = 0; i < 14; i++) { /* both published, each rounded to three digits */
         double us = (double)collectives->tables[LS_NODE_ALL_REDUCE].rows[i].bytes * 1.75 / busbw[i] * 1e-3;
         assert_true(us / collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us > 0.99 &&
                     us / collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us < 1.01);
@@ -246,7 +246,7 @@ TEST_CASE(test_a_name_that_is_not_there_says_where_it_was_looked_for) {
     assert_int_equal(ls_node_open(&node, "no-such-node"), LS_ERR_IO);
     assert_null(node);
     assert_non_null(
-        strstr(node_message, "there is no file no-such-node: looked for labs/replay/nodes/no-such-node.json, /"));
+        strstr(node_message, "cannot find no-such-node: looked for labs/replay/nodes/no-such-node.json, /"));
     node_message[0] = '\0';
     assert_int_equal(ls_node_open(&node, "./no-such-node"), LS_ERR_IO);
     assert_non_null(strstr(node_message, "looked for ./no-such-node"));
@@ -275,7 +275,7 @@ TEST_CASE(test_nodes_are_found_above_the_program) {
     assert_int_equal(system(command), 0);
 }
 
-/* As that copy: opens the node. */
+/* The main function of that copy: opens the node. */
 static int open_node(const char *name) {
     ls_node *node;
     ls_status status = ls_node_open(&node, name);

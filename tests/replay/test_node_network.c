@@ -1,4 +1,4 @@
-/* The second level: what groups of ranks have of several nodes and their network, and messages from node to node. */
+/* The second level: groups of ranks on several nodes and their network, and messages from node to node. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 enum { DEVICES = 8 };
 
-/* A star of so many devices: an all-reduce costs 10 + 2 (N - 1) us and 4 GB/s, between nodes 10 us a hop and 2 GB/s. */
+/* A star of `devices` devices: an all-reduce costs 10 + 2 (N - 1) us and 4 GB/s, between nodes 10 us per hop and 2
+ * GB/s. */
 static void begin(struct planned *b, int devices) {
     planned_begin(b, LS_PLAN_DDP, devices, devices, 10);
     struct ls_node_collectives *figures = ls_node_change_collectives(b->node);
@@ -41,16 +42,16 @@ TEST(groups_share_a_nodes_network) {
                           ls_cost_collective_us(b.node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes));
     planned_expect_us(seen_us(b.node, 4, 2, 1), 10 + 6 + 1.5 * 16e6 / 4e3);                 /* within the node */
     planned_expect_us(seen_us(b.node, 16, 2, 4), 10 + 30 + 60 + 2 * 15. / 16 * 16e6 / 1e3); /* two groups */
-    planned_expect_us(seen_us(b.node, 4, 8, 4), 10 + 6 + 60 + 1.5 * 16e6 / 250);            /* eight, a rank of each */
+    planned_expect_us(seen_us(b.node, 4, 8, 4), 10 + 6 + 60 + 1.5 * 16e6 / 250);            /* eight, a rank each */
     planned_expect_us(seen_us(b.node, 4, 16, 8), 10 + 6 + 60 + 1.5 * 16e6 / 250);           /* on every other node */
-    ls_node_change_collectives(b.node)->network_switch_GBps = 4;                            /* 1 for each of four */
+    ls_node_change_collectives(b.node)->network_switch_GBps = 4;                            /* 1 GB/s for each */
     planned_expect_us(seen_us(b.node, 32, 1, 4), 10 + 62 + 60 + 2 * 31. / 32 * 16e6 / 1e3);
-    planned_expect_us(seen_us(b.node, 16, 1, 2), 10 + 30 + 20 + 2 * 15. / 16 * 16e6 / 2e3); /* enough for two */
-    planned_expect_us(seen_us(b.node, 8, 1, 4), 10 + 14 + 1.75 * 16e6 / 4e3);               /* which need none */
+    planned_expect_us(seen_us(b.node, 16, 1, 2), 10 + 30 + 20 + 2 * 15. / 16 * 16e6 / 2e3); /* enough for two groups */
+    planned_expect_us(seen_us(b.node, 8, 1, 4), 10 + 14 + 1.75 * 16e6 / 4e3);               /* which need no network */
     planned_end(&b);
 }
 
-/* Of one node; a table that has more ranks than a node is one of several. */
+/* Tables are of one node; a table with more ranks than a node is of several. */
 TEST(measured_times_are_of_neighbours) {
     ls_node *node, *view;
     assert_int_equal(
@@ -65,7 +66,7 @@ TEST(measured_times_are_of_neighbours) {
                                          "\"hop_us\": 2, \"network_hop_us\": 9, \"network_GBps\": 3, "
                                          "\"network_all_reduce_us\": [[2, 1000, 7], [4, 1000, 50], [4, 4000, 90]]"),
                      LS_OK);
-    planned_expect_us(seen_us(node, 4, 1, 2), 90 * 16e6 / 4000); /* beyond the node, whose table has none of 4 */
+    planned_expect_us(seen_us(node, 4, 1, 2), 90 * 16e6 / 4000); /* beyond the node, without rows of 4 ranks */
     planned_expect_us(seen_us(node, 2, 1, 1), 9.5 * 16e6 / 4096);
     assert_int_equal(ls_node_view(&view, node, 4, 3, 4), LS_OK);
     planned_expect_us(ls_cost_collective_us(view, LS_COLLECTIVE_ALL_REDUCE, 4, 3e6), 1 + 12 + 54 + 1.5 * 3e6 / 1e3);
@@ -84,13 +85,13 @@ TEST(groups_that_lie_differently_are_refused) {
     assert_int_equal(ls_node_view(&view, b.node, 3, 3, 2), LS_ERR_INVALID);
     assert_int_equal(ls_node_view(&view, b.node, 2, 12, 3), LS_ERR_INVALID);
     ls_log_restore(sink);
-    assert_non_null(strstr(line, "3 apart lies differently on nodes of 8 devices"));
+    assert_non_null(strstr(line, "3 apart differ between nodes of 8 devices"));
     assert_int_equal(ls_node_view(&view, b.node, 2, 3, 1), LS_OK);
     ls_node_close(view);
     planned_end(&b);
 }
 
-/* The formula of cost.h, by hand; and as a plan has it. */
+/* The formula of cost.h, by hand, and as a plan computes it. */
 TEST(hierarchical_all_reduces) {
     static const struct planned_layer layer = {10, 20, 4000000};
     const double within_us = 10 + 14 + 1.75 * 16e6 / 4e3, across_us = 10 + 6 + 60 + 2 * 3. / 4 * 16e6 / 2e3;
@@ -113,7 +114,7 @@ TEST(hierarchical_all_reduces) {
     planned_end(&b);
 }
 
-/* Eight neighbours share layers on a node: what they sum stays in it, and eight groups of two go beyond it. */
+/* Eight neighbours share layers on a node: their sums stay within it, and eight groups of two span two nodes. */
 TEST(a_grid_lies_on_nodes) {
     ls_workload *wide;
     ls_node *node, *beyond;
@@ -147,7 +148,7 @@ TEST(a_grid_lies_on_nodes) {
 
 /* --- fewer devices ------------------------------------------------------------------------------------------------ */
 
-/* "a+ b- 4": links and latency; a "-" behind one that is crossed from its end. */
+/* "a+ b- 4": links and latency; "-" marks a link that is crossed in reverse. */
 static void expect_route(const ls_node *node, int from, int to, const char *wanted) {
     char text[300] = "";
     const struct ls_route *route = ls_node_route(node, from, to);
@@ -173,7 +174,7 @@ TEST(a_job_may_use_some_devices_of_each_node) {
     expect_route(node, -1, 1, "up- b+ 5");
     expect_route(node, 0, -1, "a+ up+ 4");
     assert_null(ls_node_route(node, 0, 2));
-    assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].count, 2); /* those of two ranks */
+    assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].count, 2); /* the rows of two ranks */
     assert_int_equal(ls_node_keep(node, 1), LS_OK);
     expect_route(node, -1, 0, "up- a- 4");
     assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].count, 0);
@@ -247,7 +248,7 @@ static double two_messages_us(double switch_GBps, int to_first, int to_second) {
 TEST(devices_share_their_nodes_network_link) {
     planned_expect_us(two_messages_us(INFINITY, 2, 0), 11 + 1000); /* the second stays in the node */
     planned_expect_us(two_messages_us(INFINITY, 2, 3), 11 + 2000);
-    planned_expect_us(two_messages_us(INFINITY, 2, 4), 11 + 2000); /* to other nodes, from the same one */
+    planned_expect_us(two_messages_us(INFINITY, 2, 4), 11 + 2000); /* to different nodes, from the same one */
     planned_expect_us(two_messages_us(0.5, 2, 4), 11 + 4000);
 }
 

@@ -1,4 +1,4 @@
-/* Replayed programs whose step time follows from a closed form, and what can be said of every such trace. */
+/* Replayed programs whose step time has a closed form, and properties of every such trace. */
 #include <math.h>
 #include <string.h>
 
@@ -24,14 +24,13 @@ TEST(a_device_alone_takes_the_sum) {
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us, 4 * sum);
 
-    /* the first batch has to come, the others do while the device computes: 8 x (100 + 25) bytes at 1 GB/s */
+    /* the first batch must be loaded, the others are while the device computes: 8 x (100 + 25) bytes at 1 GB/s */
     b.workload.input_bytes = 100;
     b.workload.answer_bytes = 25;
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us, 1 + 4 * sum);
 
-    /* with one place a batch comes behind the backward that uses the one before, and hides behind the optimizer
-     * alone */
+    /* with one place a batch is copied after the backward that uses the one before, and only the optimizer hides it */
     b.options.batch_places = 1;
     b.workload.input_bytes = 1000 * 11 - 25;
     planned_run(&b);
@@ -57,13 +56,13 @@ TEST(a_cpu_takes_the_sum_of_all_calls) {
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us, 4 * step);
     for (int w = 0; w < b.workload.work_count; w++)
-        b.work[w].host_us = 1.25; /* measured: counts in place of the node's */
+        b.work[w].host_us = 1.25; /* measured: used in place of the node's */
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us, 4 * (step - 0.75 * operations));
     planned_end(&b);
 }
 
-/* Nothing to compute: buckets one after another. Limits of one tensor, then of two: 1 + 2 + 1. */
+/* Nothing to compute: buckets are serial. Limits of one tensor, then of two: 1 + 2 + 1. */
 TEST(ddp_without_compute_is_a_chain_of_buckets) {
     static const struct planned_layer empty[LAYERS] = {{0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}};
     for (int ranks = 2; ranks <= 8; ranks++) {
@@ -81,7 +80,7 @@ TEST(ddp_without_compute_is_a_chain_of_buckets) {
     }
 }
 
-/* Each tensor its own bucket: the last one ends behind backward and its predecessors. */
+/* Each tensor is a bucket: the last one ends after backward and its predecessors. */
 TEST(overlap_hides_what_backward_allows) {
     struct planned b;
     planned_begin(&b, LS_PLAN_DDP, 4, 64, 1);
@@ -96,7 +95,8 @@ TEST(overlap_hides_what_backward_allows) {
     assert_true(done < backward_us + LAYERS * each);
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
-    /* gradients travel with the last of three micro-batches (operations take their time with any number of samples) */
+    /* gradients are reduced with the last of three micro-batches (operations take the same time with any number of
+     * samples) */
     b.options.micro_batches = 3;
     planned_run(&b);
     planned_expect_us(b.timeline->makespan_us,
@@ -108,7 +108,7 @@ TEST(overlap_hides_what_backward_allows) {
     planned_end(&b);
 }
 
-/* Each gradient's hook holds up the device: its own bucket, and all that comes behind, on one device, too. */
+/* Each gradient's hook delays the device: its own bucket, and all later work, even on one device. */
 TEST(hooks_hold_up_backward) {
     enum { HOOK_US = 17 };
     for (int ranks = 1; ranks <= 4; ranks += 3) {
@@ -128,14 +128,14 @@ TEST(hooks_hold_up_backward) {
         assert_int_equal(planned_count(&b, ranks - 1, LS_LANE_COMPUTE, 1, "backward", "hook"), LAYERS);
         double ratio = ls_plan_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
         assert_true(ratio > 0.5 && ratio < 2);
-        b.options.mode = LS_PLAN_SINGLE; /* which is no DDP */
+        b.options.mode = LS_PLAN_SINGLE; /* which has no hooks */
         if (ranks == 1) planned_run(&b);
         if (ranks == 1) assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, 1, NULL, "hook"), 0);
         planned_end(&b);
     }
 }
 
-/* Five transfers through device 0's link, of which the others' parts share its rate. */
+/* Five transfers through device 0's link, whose rate the parts of the others share. */
 TEST(dp_takes_its_phases_one_after_another) {
     for (int devices = 1; devices <= 8; devices *= 2) {
         struct planned b;
@@ -155,11 +155,11 @@ TEST(dp_takes_its_phases_one_after_another) {
     }
 }
 
-/* One lock for all launches of the process: where nothing else takes time, it is always held. */
+/* One lock for all launches of the process: if nothing else takes time, it is always held. */
 TEST(a_lock_makes_launches_follow_one_another) {
     static const struct planned_layer empty[LAYERS] = {{0, 0, 16}, {0, 0, 16}, {0, 0, 16}, {0, 0, 16}};
     struct planned b;
-    planned_begin(&b, LS_PLAN_DP, 4, 64, 1e9); /* copies take next to nothing */
+    planned_begin(&b, LS_PLAN_DP, 4, 64, 1e9); /* copies take almost no time */
     planned_network(&b, empty, LAYERS, 0, 0);
     b.workload.input_bytes = b.workload.output_bytes = b.workload.answer_bytes = 8;
     b.options.gil = true;
@@ -167,8 +167,8 @@ TEST(a_lock_makes_launches_follow_one_another) {
     planned_run(&b);
     int locked = 0;
     for (int t = 0; t < ls_trace_task_count(b.trace); t++) locked += ls_trace_task(b.trace, t)->lock == 0;
-    /* a step: 2 for the batch, loss, reduce_add, optimizer; of each replica 8 layers and its outputs' copy; of three
-     * of them inputs, parameters, the loss's gradient and their own gradients */
+    /* a step: 2 for the batch, loss, reduce_add, optimizer; for each replica 8 layers and the copy of its outputs; for
+     *         three of them inputs, parameters, the loss's gradient and their own gradients */
     assert_int_equal(locked, 4 * (5 + 4 * 9 + 3 * 4));
     planned_expect_us(b.timeline->makespan_us, 3.0 * locked);
     b.options.gil = false;
@@ -177,9 +177,9 @@ TEST(a_lock_makes_launches_follow_one_another) {
     planned_end(&b);
 }
 
-/* --- what holds of every trace ----------------------------------------------------------------------------------- */
+/* --- properties of every trace ----------------------------------------------------------------------------------- */
 
-/* What DP sends through device 0 in a step, and that what is sent arrives. */
+/* The bytes that DP sends through device 0 in a step; all bytes that are sent are received. */
 TEST(what_is_sent_is_received) {
     struct planned b;
     struct ls_account *account;
@@ -195,7 +195,7 @@ TEST(what_is_sent_is_received) {
         received += account->devices[d].received_bytes;
     }
     double from_0 = 46 * 500 + 3 * parameters + 46 * 120, to_0 = 46 * 120 + 3 * parameters;
-    planned_expect_us(account->devices[0].sent_bytes, from_0); /* its own outputs stay with it */
+    planned_expect_us(account->devices[0].sent_bytes, from_0); /* its own outputs are not sent */
     planned_expect_us(account->devices[3].received_bytes, 14 * 500 + parameters + 14 * 120);
     planned_expect_us(sent, from_0 + to_0);
     planned_expect_us(received - sent, 62 * 500); /* the batch, from the host */
@@ -203,7 +203,7 @@ TEST(what_is_sent_is_received) {
     planned_end(&b);
 }
 
-/* A device has as many batches in memory as the trace has places for them. */
+/* A device has as many batches in memory as the trace has batch places. */
 TEST(memory_counts_the_places_that_times_count) {
     for (int on_host = 0; on_host < 2; on_host++) {
         for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
@@ -226,7 +226,7 @@ TEST(memory_counts_the_places_that_times_count) {
     }
 }
 
-/* Of all modes, and of every pattern of messages. */
+/* For all modes, and every pattern of messages. */
 TEST(the_estimate_is_near_the_count) {
     for (int kind = 0; kind < 3 + LS_PATTERN_COUNT; kind++) {
         for (int devices = 1; devices <= (kind == 0 ? 1 : 16); devices *= 4) {
@@ -273,7 +273,7 @@ TEST(the_same_input_gives_the_same_trace) {
     }
 }
 
-/* torch.chunk's pieces, and equal ones where a batch is no whole number. */
+/* torch.chunk's pieces, and equal ones if a batch is not an integer. */
 TEST(batches_are_cut_as_the_programs_cut_them) {
     static const struct {
         ls_plan_mode mode;
@@ -326,7 +326,7 @@ TEST_IN(scratch, what_cannot_be_replayed_is_refused) {
     b.options.batch = 65536;
     b.options.devices = 65536;
     b.options.steps = 1000;
-    expect_refusal(&b, "tasks, and at most 3e+07 are replayed");
+    expect_refusal(&b, "tasks; at most 3e+07 can be replayed");
     b.options.mode = LS_PLAN_SINGLE;
     b.options.devices = 2;
     expect_refusal(&b, "a program for one device");

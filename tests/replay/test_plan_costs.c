@@ -1,5 +1,5 @@
-/* What tasks of replayed steps take beyond what one device alone would: recorded steps in turn, and memory that another
- * device's cache holds. */
+/* Additional time of tasks in replayed steps, compared with one device alone: recorded steps in turn, and memory in
+ * another device's cache. */
 #include "labs/replay/engine/account.h"
 #include "labs/replay/engine/plan.h"
 #include "tests/base/test.h"
@@ -21,7 +21,7 @@ static double us_of(const struct planned *b, int device, int step, const char *p
 
 /* --- steps as they were recorded ---------------------------------------------------------------------------------- */
 
-/* In recorded step k all operations take k + 1 tenths more than the median. */
+/* In recorded step k all operations exceed the median by k + 1 tenths. */
 static void record(struct planned *b, double step_us[RECORDED * WORKS]) {
     for (int k = 0; k < RECORDED; k++) {
         for (int w = 0; w < WORKS; w++) step_us[k * WORKS + w] = b->work[w].us * (1 + 0.1 * (k + 1));
@@ -48,7 +48,7 @@ TEST(steps_take_the_times_of_recorded_ones) {
             }
         }
     }
-    b.workload.samples = 2; /* and half of a batch takes half of that; operations without bytes or flops as they are */
+    b.workload.samples = 2; /* half of a batch takes half of that, except operations without bytes or flops */
     b.work[0].bytes = 1e12;
     planned_make(&b);
     planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.2 / 2);
@@ -94,7 +94,7 @@ TEST(who_waits_for_the_late_is_late) {
     planned_end(&b);
 }
 
-/* More devices than recorded steps share them, and still differ. */
+/* More devices than recorded steps reuse them, and still differ. */
 TEST(few_recorded_steps_are_shared) {
     struct planned b;
     double step_us[RECORDED * WORKS];
@@ -116,9 +116,9 @@ TEST(few_recorded_steps_are_shared) {
     planned_end(&b);
 }
 
-/* --- side by side ------------------------------------------------------------------------------------------------- */
+/* --- concurrent work ---------------------------------------------------------------------------------------------- */
 
-/* What all devices do at once takes longer; what DP's first device does while the others wait does not. */
+/* Work of all devices at once takes longer; work of DP's first device while the others wait does not. */
 TEST(only_those_who_work_crowd) {
     struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
@@ -137,7 +137,8 @@ TEST(only_those_who_work_crowd) {
     }
 }
 
-/* A batch of 5 leaves the last of 4 replicas without samples: three of four make two thirds of the crowding. */
+/* A batch of 5 leaves the last of 4 replicas without samples: three of four devices cause two thirds of the
+ * crowding. */
 TEST(devices_without_samples_do_not_crowd) {
     struct planned b;
     planned_begin(&b, LS_PLAN_DP, 4, 5, 1);
@@ -149,7 +150,7 @@ TEST(devices_without_samples_do_not_crowd) {
     planned_end(&b);
 }
 
-/* The averaging of gradients, 2 x 1024 floats, passes over what has just been written, and DP's sum works alone. */
+/* The averaging of gradients, 2 x 1024 floats, reads values that have just been written, and DP's sum runs alone. */
 TEST(other_kernels_do_not_crowd) {
     struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
@@ -178,20 +179,20 @@ TEST(dp_takes_its_parameters_back) {
     ls_node_change_device(b.node)->reclaim_GBps = 2;
     ls_node_change_device(b.node)->reclaim_bytes = 1 << 20;
     planned_expect_us(update_us(&b), 8 + 8192 / 2e3);
-    ls_node_change_device(b.node)->reclaim_bytes = 1000; /* no more than that lies in the other cache */
+    ls_node_change_device(b.node)->reclaim_bytes = 1000; /* the other cache holds no more */
     planned_expect_us(update_us(&b), 8 + 1000 / 2e3);
     b.options.replicate_by_collectives = true;
     planned_expect_us(update_us(&b), 8);
     b.options.replicate_by_collectives = false;
-    b.options.devices = 1; /* no replica that could have copied */
+    b.options.devices = 1; /* no replica that copies them */
     planned_expect_us(update_us(&b), 8);
     b.options.devices = DEVICES;
-    b.options.mode = LS_PLAN_DDP; /* each has its own */
+    b.options.mode = LS_PLAN_DDP; /* each has its own parameters */
     planned_expect_us(update_us(&b), 8);
     planned_end(&b);
 }
 
-/* An optimizer of several operations pays once. */
+/* An optimizer of several operations has the cost once. */
 TEST(the_price_is_shared_out_by_bytes) {
     struct planned b;
     begin(&b, LS_PLAN_DP);

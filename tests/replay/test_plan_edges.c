@@ -1,4 +1,4 @@
-/* What must come before what in replayed steps, whatever anything takes: the edges of dp_step.c and ddp_step.c. */
+/* The order of tasks in replayed steps, whatever their times: the edges of dp_step.c and ddp_step.c. */
 #include <string.h>
 
 #include "labs/replay/engine/plan.h"
@@ -71,7 +71,7 @@ TEST(dp_replicas_run_side_by_side) {
             assert_false(planned_before(&b, kernel(&b, i, 1, "backward", 0), kernel(&b, j, 1, "backward", LAYERS - 1)));
         }
     }
-    /* a copy of parameters need not wait for the batch's next piece, nor the other way round, but on their stream */
+    /* a copy of parameters and the batch's next piece do not wait for each other, except on the same stream */
     assert_false(planned_before(&b, copy(&b, 1, 1, "replicate", 0), copy(&b, 2, 1, "scatter", 0)));
     planned_end(&b);
 }
@@ -102,7 +102,7 @@ TEST(dp_by_collectives_copies_no_parameters) {
     planned_run(&b);
     int step = 2, sum = planned_find(&b, 0, LS_LANE_COMM, step, "reduce", "reduce", 0);
     assert_int_equal(ls_trace_meeting_count(b.trace), 2 * 4);
-    assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, step, "reduce", NULL), 0); /* summed on the way */
+    assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, step, "reduce", NULL), 0); /* summed in transit */
     for (int i = 0; i < DEVICES; i++) {
         int broadcast = planned_find(&b, i, LS_LANE_COMM, step, "replicate", "broadcast", 0);
         assert_true(planned_before(&b, kernel(&b, 0, step - 1, "optimizer", 0), broadcast));
@@ -131,10 +131,10 @@ TEST(hosts_run_ahead_as_far_as_there_are_places) {
         int step_2 = planned_find(&b, 0, LS_LANE_HOST, 2, "loader", NULL, 0);
         int step_3 = planned_find(&b, 0, LS_LANE_HOST, 3, "loader", NULL, 0);
         int backward = kernel(&b, 0, 0, "backward", LAYERS - 1), next = kernel(&b, 0, 1, "backward", LAYERS - 1);
-        assert_false(planned_before(&b, backward, step_2)); /* two batches have a place */
+        assert_false(planned_before(&b, backward, step_2)); /* there are places for two batches */
         assert_true(planned_before(&b, backward, step_3));  /* the third waits for the first's */
         assert_false(planned_before(&b, next, step_3));
-        b.options.batch_places = 1; /* the next batch comes where this one lies */
+        b.options.batch_places = 1; /* the next batch overwrites this one */
         planned_make(&b);
         backward = kernel(&b, 0, 0, "backward", LAYERS - 1);
         assert_true(planned_before(&b, backward, copy(&b, 0, 1, "input", 0)));
@@ -163,7 +163,7 @@ TEST(a_launch_comes_before_what_it_launches) {
         launches++;
     }
     assert_int_equal(launches,
-                     4 * DEVICES * (2 + 2 * LAYERS + 2 + 1 + 1)); /* two copies; a bucket, divided and reduced */
+                     4 * DEVICES * (2 + 2 * LAYERS + 2 + 1 + 1)); /* two copies; dividing and reducing a bucket */
     planned_end(&b);
 }
 
@@ -203,7 +203,7 @@ TEST(ddp_divides_each_gradient_where_the_host_computes) {
     ls_node_change_host(b.node)->runs_compute = true;
     planned_make(&b);
     assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, 1, "backward", "divide"), LAYERS);
-    b.options.gradient_element_bytes = 2; /* with halves, these are divided */
+    b.options.gradient_element_bytes = 2; /* in fp16 gradients are divided */
     planned_make(&b);
     assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, 1, "backward", "divide"), 0);
     int cast = planned_find(&b, 0, LS_LANE_COMM, 1, "all-reduce", "cast_divide", 0);
@@ -231,8 +231,8 @@ TEST(ddp_broadcasts_buffers_before_forward) {
     planned_end(&b);
 }
 
-/* Where devices leave no core free (LS_CPU_STREAMS=inline), what a host thread launches has ended when it goes on, on
- * whichever stream. */
+/* If devices leave no core free (LS_CPU_STREAMS=inline), work that a host thread launches has ended when the thread
+ * continues, on any stream. */
 TEST(inline_streams_keep_their_host_waiting) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
@@ -241,12 +241,12 @@ TEST(inline_streams_keep_their_host_waiting) {
     b.workload.buffer_bytes = 128;
     for (int in_line = 0; in_line < 2; in_line++) {
         ls_node_change_host(b.node)->cores = (uint64_t)b.options.devices + !in_line;
-        b.workload.input_bytes = (256 << 10) / 4.0; /* of 4 samples: as much as a host runs itself */
+        b.workload.input_bytes = (256 << 10) / 4.0; /* for 4 samples: the largest copy that a host runs itself */
         planned_run(&b);
         int inputs = copy(&b, 1, 1, "input", 0),
             answers = planned_find(&b, 1, LS_LANE_HOST, 1, "input", "launch copy", 1);
         assert_true(planned_before(&b, inputs, answers));
-        b.workload.input_bytes += 1; /* and a little more */
+        b.workload.input_bytes += 1; /* one byte more */
         planned_run(&b);
         int reduced = planned_find(&b, 1, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
         int broadcast = planned_find(&b, 1, LS_LANE_COMM, 1, "broadcast", "broadcast", 0);
@@ -260,7 +260,7 @@ TEST(inline_streams_keep_their_host_waiting) {
     planned_end(&b);
 }
 
-/* Only CPU devices, only where the node says how many cores there are, and of a node's own devices. */
+/* Only for CPU devices, only if the node has a number of cores, and counted by the devices of a node. */
 TEST(streams_are_in_line_where_no_core_is_free) {
     struct planned b;
     static const struct {
@@ -292,7 +292,7 @@ TEST(streams_are_in_line_where_no_core_is_free) {
     planned_end(&b);
 }
 
-/* A caller that has finished before the others waits from then on, and not from its last launch. */
+/* A caller that finishes before the others waits from its end on, not from its last launch. */
 TEST(dp_callers_wait_from_the_end_of_their_own_part) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
@@ -311,7 +311,7 @@ TEST(dp_callers_wait_from_the_end_of_their_own_part) {
     planned_end(&b);
 }
 
-/* The marks say what replay and tests ask of recorded traces, too. */
+/* The marks have the form that replay and tests expect in recorded traces. */
 TEST(gradients_are_marked_when_they_are_ready) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);

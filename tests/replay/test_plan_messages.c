@@ -1,5 +1,5 @@
-/* All-reduces message by message: counted against the formulas, timed on links, and whether everybody's numbers reach
- * everybody. */
+/* All-reduces message by message: counted against the formulas, timed on links, and checked that every rank's values
+ * reach all ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { MAX_RANKS = 16 };
 
-/* One all-reduce by so many ranks, each behind a kernel that takes 1 us. */
+/* One all-reduce of several ranks, each after a kernel that takes 1 us. */
 struct meeting {
     struct planned b; /* node and trace */
     int begin[MAX_RANKS], end[MAX_RANKS];
@@ -33,7 +33,7 @@ static void meeting_begin(struct meeting *m, ls_pattern pattern, int ranks, doub
 
 static bool is_message(const struct ls_task *task) { return task->kind == LS_TASK_COPY && task->from != task->to; }
 
-/* The most that one rank sends, and what all of them send and receive together. */
+/* The maximum that one rank sends, and the totals that all send and receive. */
 struct counted {
     double messages, bytes, sent, received;
     int all;
@@ -59,7 +59,7 @@ static struct counted count_messages(const struct meeting *m, int ranks) {
     return most;
 }
 
-/* Messages on the longest way through edges, without the order of streams. */
+/* Messages on the longest path of edges, without the order of streams. */
 static int longest_way(const struct meeting *m) {
     static int depth[4096];
     int most = 0;
@@ -77,7 +77,7 @@ static int longest_way(const struct meeting *m) {
     return most;
 }
 
-/* What waits for messages: each is waited for once, by the next task of who received it. */
+/* Counts waits for messages: each message has one wait, by the receiver's next task. */
 static int count_waits(const struct meeting *m) {
     int waits = 0;
     for (int t = 0; t < ls_trace_task_count(m->b.trace); t++) {
@@ -97,7 +97,7 @@ static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 TEST(messages_are_as_many_as_the_formulas_say) {
     const ls_hockney link = {1, 1, INFINITY};
-    const double bytes = 720720 * 16; /* can be cut for 2 .. 16 ranks without a rest */
+    const double bytes = 720720 * 16; /* can be cut for 2 .. 16 ranks without a remainder */
     for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
         for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
             struct meeting m;
@@ -106,7 +106,7 @@ TEST(messages_are_as_many_as_the_formulas_say) {
             struct counted counted = count_messages(&m, ranks);
             int steps = longest_way(&m);
             bool good = counted.messages == cost.messages && fabs(counted.bytes - cost.bytes) <= 1e-9 * cost.bytes;
-            /* in a tree of other sizes a way may skip a round */
+            /* in a tree of other sizes a path may skip a round */
             bool steps_good = steps == cost.steps || (pattern == LS_PATTERN_TREE && !is_power_of_two(ranks));
             if (!good || !steps_good || counted.sent != counted.received || count_waits(&m) != counted.all) {
                 fail_msg("%s, %d ranks: %g messages, %g bytes, %d steps; %g, %g, %d by formula",
@@ -118,7 +118,7 @@ TEST(messages_are_as_many_as_the_formulas_say) {
     }
 }
 
-/* Pieces of a message that cannot be cut evenly still are the whole message. */
+/* The pieces of a message that cannot be cut evenly still add up to it. */
 TEST(no_byte_is_lost_in_uneven_pieces) {
     static const ls_pattern cut[] = {LS_PATTERN_RING, LS_PATTERN_DIRECT};
     for (size_t p = 0; p < 2; p++) {
@@ -142,14 +142,14 @@ TEST(everybody_hears_of_everybody) {
                     fail_msg("%s, %d ranks: nothing of rank %d comes to rank %d", ls_pattern_name(pattern), ranks, from,
                              to);
                 }
-                assert_int_equal(ls_trace_task(m.b.trace, m.end[from])->lane, 2 * from); /* its own stream */
+                assert_int_equal(ls_trace_task(m.b.trace, m.end[from])->lane, 2 * from); /* on its own stream */
             }
             planned_end(&m.b);
         }
     }
 }
 
-/* A star of links of 1 GB/s in each direction without latency: what the formulas say with alpha = 0. */
+/* A star of links of 1 GB/s in each direction without latency: the times of the formulas with alpha = 0. */
 TEST(messages_take_the_time_of_the_formulas) {
     const ls_hockney link = {0, 1, INFINITY};
     const double bytes = 720720 * 16;
@@ -164,8 +164,7 @@ TEST(messages_take_the_time_of_the_formulas) {
     }
 }
 
-/* In a program: a bucket's messages come behind it and behind the bucket before, and in front of the
- * optimizer. */
+/* In a program: a bucket's messages come after its gradients and after the bucket before, and before the optimizer. */
 TEST(buckets_travel_as_messages) {
     static const struct planned_layer layers[] = {{10, 30, 1008}, {10, 30, 1008}};
     struct planned b;

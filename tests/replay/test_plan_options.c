@@ -1,5 +1,5 @@
-/* What options make of a step that is replayed: batch norm over all devices, ranks that join, a step as a graph, devices
- * that are not equally fast. Each against its closed form. */
+/* The effects of options on a replayed step: batch norm over all devices, ranks that join, a step as a graph, devices
+ * of different speed. Each against its closed form. */
 #include <math.h>
 
 #include "labs/replay/engine/account.h"
@@ -12,7 +12,7 @@ enum { LAYERS = 3, DEVICES = 4, CHANNELS = 16, WORKS = 2 * LAYERS + 2 };
 static const struct planned_layer layers[LAYERS] = {{100, 200, 1024}, {300, 400, 1024}, {500, 600, 1024}};
 static const double compute_us = 100 + 200 + 300 + 400 + 500 + 600 + 5 + 8;
 
-/* Gradients so small that their all-reduces end before backward, but for the last. */
+/* Gradients so small that all their all-reduces except the last end before backward. */
 static void begin(struct planned *b, ls_plan_mode mode, int devices) {
     planned_begin(b, mode, devices, devices, 1);
     planned_network(b, layers, LAYERS, 5, 8);
@@ -28,14 +28,14 @@ static double step_us(struct planned *b) {
     return us;
 }
 
-/* The middle layer's, forward and backward. */
+/* Makes the middle layer a batch norm, forward and backward. */
 static void make_batchnorm(struct planned *b) {
     b->work[1].channels = b->work[LAYERS + 2].channels = CHANNELS;
     assert_string_equal(b->work[LAYERS + 2].phase, "backward");
 }
 
 /* An all-gather of 2 C + 1 doubles of each rank and an all-reduce of 2 C floats, both on the compute stream, and three
- * kernels more. */
+ * more kernels. */
 TEST(batch_norm_meets_twice) {
     for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         struct planned b;
@@ -53,7 +53,7 @@ TEST(batch_norm_meets_twice) {
     }
 }
 
-/* On one device there is nobody to meet, and a network without batch norm has nothing to say. */
+/* Nothing changes on one device, or for a network without batch norm. */
 TEST(batch_norm_alone_is_as_it_was) {
     for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         for (int devices = 1; devices <= 2; devices++) {
@@ -68,7 +68,7 @@ TEST(batch_norm_alone_is_as_it_was) {
     }
 }
 
-/* Rank 0's counts have arrived before its batch is copied: what the host was ahead is gone. */
+/* The counts must arrive before rank 0's batch is copied, so that its host is no longer ahead. */
 TEST(joining_ranks_wait_before_each_step) {
     struct planned b;
     begin(&b, LS_PLAN_DDP, DEVICES);
@@ -85,7 +85,7 @@ TEST(joining_ranks_wait_before_each_step) {
     planned_end(&b);
 }
 
-/* Launches of 1,000 us each, of which the host needs one for each operation, or one and the batch's. */
+/* Launches of 1,000 us each, one for each operation, or one for the graph and one for the batch. */
 TEST(a_graph_is_one_launch) {
     struct planned b;
     begin(&b, LS_PLAN_SINGLE, 1);
@@ -97,7 +97,7 @@ TEST(a_graph_is_one_launch) {
     b.options.graph = true;
     planned_expect_us(step_us(&b), fmax(1000.0 * (1 + copies), compute_us));
     planned_end(&b);
-    begin(&b, LS_PLAN_DDP, DEVICES); /* collectives are captured, too */
+    begin(&b, LS_PLAN_DDP, DEVICES); /* collectives are also captured */
     ls_node_change_host(b.node)->launch_us = ls_node_change_host(b.node)->collective_us = 1000;
     b.options.graph = true;
     double graph_us = step_us(&b);
@@ -105,7 +105,7 @@ TEST(a_graph_is_one_launch) {
     planned_end(&b);
 }
 
-/* What two are to be expected to take: 0.589 standard deviations less and more than the mean. */
+/* The expected times of two devices: 0.589 standard deviations below and above the mean. */
 TEST(devices_may_differ) {
     struct planned b;
     const double spread = 0.1, expected = 0.58945579784977842; /* the quantile of 1.625 / 2.25 */
@@ -123,7 +123,7 @@ TEST(devices_may_differ) {
     b.options.spread = spread;
     planned_expect_us(step_us(&b), alone_us);
     planned_end(&b);
-    double last_us = 0; /* the slowest of more is slower */
+    double last_us = 0; /* the slowest of more devices is slower */
     for (int n = 1; n <= 8; n *= 2) {
         begin(&b, LS_PLAN_DDP, n);
         b.options.spread = spread;

@@ -1,4 +1,4 @@
-/* What a replay says of memory beside what the programs say they hold. */
+/* The memory of a replay, compared with the programs' own counts. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Peak bytes of each device by category, as the program says. */
+/* The peak bytes of each device by category, from the program. */
 static void read_peaks(const char *line, int devices, double peaks[][8]) {
     static const char *const names[] = {"parameter", "gradient",        "optimizer", "activation",
                                         "input",     "gathered output", "bucket",    "workspace"};
@@ -33,17 +33,17 @@ static void read_peaks(const char *line, int devices, double peaks[][8]) {
     free(text);
 }
 
-/* All categories but the workspace, of which the libraries' scratch is not known: there is no less than counted. */
+/* All categories; the workspace is only bounded from below, since the libraries' scratch is unknown. */
 static void compare_memory(const struct model_work *m, const struct ls_plan *o, const char *line, double peaks[][8]) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "course"), LS_OK);
-    ls_node_change_host(node)->runs_compute = true; /* as the programs' CPU devices */
+    ls_node_change_host(node)->runs_compute = true; /* like the programs' CPU devices */
     struct record_memory memory;
     assert_int_equal(record_memory(&memory, &m->workload, node, o), LS_OK);
     for (int d = 0; d < o->devices; d++) {
         const ls_memory_report *held = d == 0 ? &memory.first : &memory.last;
-        /* saved statistics of batch norm do not grow with the batch: 2 floats a channel, which a workload has no
-         * place for */
+        /* saved statistics of batch norm do not grow with the batch: 2 floats per channel, which a workload cannot
+         * express */
         double statistics = m->workload.buffer_bytes;
         for (int c = 0; c < LS_MEMORY_WORKSPACE; c++) {
             double wanted = (double)held->peak_bytes[c] + (c == LS_MEMORY_ACTIVATION ? statistics : 0);

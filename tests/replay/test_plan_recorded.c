@@ -1,6 +1,6 @@
-/* A step on meta devices, with a network that a trace of one device describes, beside the same step as it is computed.
- * Kernels, copies and collectives, stream by stream, in the same order and with the same bytes; what comes before what,
- * where the program's own edges say so. */
+/* A step on meta devices, with a network from a trace of one device, compared with the same step computed: kernels,
+ * copies and collectives, stream by stream, in the same order and with the same bytes, and the order that the program's
+ * own edges require. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,13 +32,13 @@ static ls_trace *record(const char *name, const char *start, const char *model, 
     return trace;
 }
 
-/* What ranks that join tell each other lies between a run's steps, and within a replay's. */
+/* The counts that joining ranks exchange are between a run's steps, but within a replay's. */
 static bool is_between_steps(const ls_trace *trace, const struct ls_task *task) {
     return task->kind == LS_TASK_COLLECTIVE && strcmp(task->phase, "broadcast") == 0 &&
            strcmp(ls_trace_meeting(trace, task->meeting)->operation, "all_gather") == 0;
 }
 
-/* The tasks of a device's stream in a step; their number. */
+/* Gets the tasks of a device's stream in a step. Returns their number. */
 static int stream_tasks(const ls_trace *trace, int device, ls_lane_kind kind, int step, const struct ls_task **tasks) {
     int found = 0, count = 0;
     for (int l = 0; l < ls_trace_lane_count(trace); l++) {
@@ -54,11 +54,11 @@ static int stream_tasks(const ls_trace *trace, int device, ls_lane_kind kind, in
     return found;
 }
 
-/* Bytes of kernels and optimizers are exact but for what a convolution's weights and a bias's gradient keep, of which
- * micro-batches show more; all else to the byte. */
+/* Bytes of kernels and optimizers are exact except those of convolutions' weights and biases' gradients, whose share
+ * grows with micro-batches; all others agree to the byte. */
 static bool is_alike(const ls_trace *replayed, const struct ls_task *b, const ls_trace *recorded,
                      const struct ls_task *r) {
-    bool operation = b->kind == LS_TASK_KERNEL && r->kind == LS_TASK_COPY; /* a copy within the network is one */
+    bool operation = b->kind == LS_TASK_KERNEL && r->kind == LS_TASK_COPY; /* a copy within the network counts */
     if ((b->kind != r->kind && !operation) || strcmp(b->phase, r->phase) != 0) return false;
     if (operation) return strcmp(b->name, "gradient copy") == 0 && b->bytes == 2 * r->bytes && r->from == r->to;
     if (b->kind == LS_TASK_COPY) return b->bytes == r->bytes && b->from == r->from && b->to == r->to;
@@ -67,14 +67,14 @@ static bool is_alike(const ls_trace *replayed, const struct ls_task *b, const ls
                                 *n = ls_trace_meeting(recorded, r->meeting);
         return strcmp(m->operation, n->operation) == 0 && m->bytes == n->bytes && m->ranks == n->ranks;
     }
-    /* together with other ranks a batch norm is three operations, of which one is described with the time of all */
+    /* over several ranks a batch norm is three operations, one of which is described with the time of all */
     bool norms = strncmp(b->name, "batchnorm_", 10) == 0 && strncmp(r->name, "batchnorm_", 10) == 0;
     if (norms && strcmp(b->name, r->name) != 0)
         return strcmp(b->name + 10, "train") == 0 || strcmp(b->name + 10, "backward") == 0;
     if (norms && b->bytes == 0) return true;
     int micro_batches = ls_trace_what(recorded)->micro_batches;
     double off = fabs((double)b->bytes - (double)r->bytes);
-    /* gradients that add up are read, too, which replays leave out */
+    /* accumulated gradients are also read, which replays leave out */
     if (micro_batches > 1 && b->bytes <= r->bytes && strcmp(b->phase, "backward") == 0) off = 0;
     return strcmp(b->name, r->name) == 0 && b->flops == r->flops && off <= 0.1 * micro_batches * (double)r->bytes;
 }
@@ -121,8 +121,8 @@ static int step_tasks(const ls_trace *trace, int step, int *tasks) {
     return found;
 }
 
-/* For each two of them: whether one must come before the other. A copy stream's thread that was not idle in time has
- * run a short copy that its host could have run: then the recorded order asks for less. */
+/* For each pair of tasks: whether one must come before the other. If a copy stream's thread was busy, it has run a
+ * short copy that the host could have run: then the recorded order requires less. */
 static void compare_order(const ls_trace *replayed, const ls_trace *recorded, const char *what) {
     bool has_threads = strcmp(ls_trace_what(recorded)->stream_mode, "threads") == 0;
     int b[MAX_TASKS], r[MAX_TASKS], count = step_tasks(replayed, REPLAYED_STEP, b);
@@ -193,8 +193,8 @@ TEST_IN(programs, replayed_steps_are_the_recorded_ones) {
     }
 }
 
-/* Tasks and edges without their times of day give the recorded step's time, where all runs in the threads that record it.
- * (What a step of several processes waits for is known to what their clocks are worth.) */
+/* Tasks and edges without start times give the recorded step's time, if everything runs in the recording threads.
+ * (Waits between processes are only as exact as their clocks.) */
 TEST_IN(programs, a_step_of_a_gpt_replays_as_itself) {
     static const char *const starts[] = {"LS_CPU_STREAMS=inline dp_train --single",
                                          "LS_CPU_STREAMS=inline dp_train --devices 2"};
@@ -214,7 +214,7 @@ TEST_IN(programs, a_step_of_a_gpt_replays_as_itself) {
     }
 }
 
-/* What a trace says of a model beside its operations, against the model. */
+/* A trace's facts about a model other than its operations, compared with the model. */
 TEST_IN(programs, workloads_from_traces_know_their_model) {
     static const char *const models[] = {"mlp", "convnet"};
     static struct model_work m;

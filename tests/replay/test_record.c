@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* What replays is the real step: a wait that a mode forgets shows, and a mode that the simulator has never heard of is
+/* Replay records the real step: a wait that a mode forgets is detected, and a mode unknown to the simulator can be
  * replayed. */
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static double step_us(record_create_fn create, const struct ls_plan *options) {
 
 /* --- a mode of its own -------------------------------------------------------------------------------------------- */
 
-/* DistributedDataParallel with one reduce-scatter and one all-gather behind backward, in place of all-reduces. */
+/* DistributedDataParallel with one reduce-scatter and one all-gather after backward, in place of all-reduces. */
 struct toy {
     ls_parallel base; /* first: ops receive a pointer to it */
     ls_comm *comm;
@@ -120,7 +120,7 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
     return ls_event_create(&t->summed, "gradients summed");
 }
 
-/* What an all-reduce of all of resnet50's gradients takes at a node. */
+/* The time of an all-reduce of all of resnet50's gradients on a node. */
 static double all_reduce_us(const char *node_name) {
     ls_node *node;
     ls_workload *workload;
@@ -136,7 +136,7 @@ static double all_reduce_us(const char *node_name) {
     return us;
 }
 
-/* Backward, then half an all-reduce twice: a device's own step, and one all-reduce of all gradients on top. */
+/* Backward, then half an all-reduce twice: a device's own step plus one all-reduce of all gradients. */
 TEST_IN(scratch, a_mode_of_its_own_needs_no_line_in_the_simulator) {
     struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
     struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
@@ -145,7 +145,7 @@ TEST_IN(scratch, a_mode_of_its_own_needs_no_line_in_the_simulator) {
     planned_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
 }
 
-/* At a node whose all-reduce is faster than its two halves, ZeRO's pair of operations is not free. */
+/* On a node whose all-reduce is faster than its two halves, ZeRO's pair of operations costs more. */
 TEST_IN(scratch, halves_take_longer_than_their_sum_where_the_node_says_so) {
     struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
     struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
@@ -182,7 +182,7 @@ TEST_IN(scratch, a_trace_names_the_halves) {
 
 /* --- forgotten waits ---------------------------------------------------------------------------------------------- */
 
-/* Each wait between DataParallel's devices, left out (LS_CPU_DROP_WAIT): something comes too early. */
+/* Leaves out each wait between DataParallel's devices (LS_CPU_DROP_WAIT): a task then starts too early. */
 TEST_IN(scratch, a_forgotten_wait_shows) {
     static const char *const waits[] = {"replica updated", "outputs ready",         "outputs gathered",
                                         "loss taken",      "loss gradient arrived", "backward done",

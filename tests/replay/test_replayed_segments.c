@@ -1,5 +1,5 @@
-/* Activation checkpointing at scale: published networks, replayed with and without, hold less and take a third longer at
- * most. */
+/* Activation checkpointing at scale: published networks, replayed with and without it, hold less and take at most a
+ * third longer. */
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
@@ -32,7 +32,7 @@ static void expect_less_memory(const char *name, struct ls_plan options, double 
     assert_true(dropped.activation_bytes < share_left * kept.activation_bytes);
     assert_true(dropped.other_bytes == kept.other_bytes);
     assert_true(dropped.step_us > 1.15 * kept.step_us); /* forward is a third of the step, most of it runs twice */
-    assert_true(dropped.step_us < 4.0 / 3 * kept.step_us * 1.02); /* and copies of what is kept */
+    assert_true(dropped.step_us < 4.0 / 3 * kept.step_us * 1.02); /* plus copies of kept inputs */
     ls_workload_close(workload);
     ls_node_close(node);
 }

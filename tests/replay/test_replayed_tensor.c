@@ -1,4 +1,5 @@
-/* Layers shared by ranks on a modelled node: what a rank holds, sends and computes, who meets whom, and for how long. */
+/* Layers shared by ranks on a modelled node: the memory, messages and computation of a rank, the members of
+ * collectives, and their times. */
 #include <string.h>
 
 #include "common/nn/tensor_parallel.h"
@@ -38,12 +39,12 @@ static struct record_memory memory_of(const ls_workload *workload, const struct 
     return memory;
 }
 
-/* Of an all-reduce, each rank's. */
+/* The bytes that each rank sends in an all-reduce. */
 static double sent(double ranks, double bytes) { return 2 * (ranks - 1) / ranks * bytes; }
 
-/* --- what a rank holds and sends ---------------------------------------------------------------------------------- */
+/* --- memory and messages of a rank -------------------------------------------------------------------------------- */
 
-/* Of the real network's part: its parameters' memory, and what a step of `rows` samples brings together. */
+/* For the real network's part: its parameters' memory, and the bytes that a step of `rows` samples reduces. */
 static void look_at_real_part(size_t *held, size_t *met, int tensor, size_t rows) {
     ls_device *device;
     ls_model *model;
@@ -88,7 +89,8 @@ TEST_WITH(open_all, close_all, a_text_sends_as_much_with_rows_of_its_own_and_the
     assert_true((double)memory_of(gpt, &plan).sent_bytes == sent(RANKS, alike + gradients));
 }
 
-/* docs/splitting.md's formula, less the outputs of the second layers of pairs, which a description adds in place. */
+/* The formula of docs/splitting.md minus the outputs of the second layers of pairs, which a description adds in
+ * place. */
 TEST_WITH(open_all, close_all, activations_are_those_of_parts_and_of_rows) {
     for (int tensor = 2; tensor <= RANKS; tensor *= 2) {
         ls_workload *alike, *rows;
@@ -102,7 +104,7 @@ TEST_WITH(open_all, close_all, activations_are_those_of_parts_and_of_rows) {
     }
 }
 
-/* --- what it computes --------------------------------------------------------------------------------------------- */
+/* --- computation of a rank ---------------------------------------------------------------------------------------- */
 
 static double product_flops(const ls_workload *w) {
     double sum = 0;
@@ -120,14 +122,14 @@ TEST_WITH(open_all, close_all, ranks_share_all_products) {
     }
 }
 
-/* --- who meets whom, and for how long ----------------------------------------------------------------------------- */
+/* --- members and times of collectives ----------------------------------------------------------------------------- */
 
 static bool is_of_pass(const struct ls_task *task) {
     return strcmp(task->phase, "forward") == 0 || strcmp(task->phase, "loss") == 0 ||
            strcmp(task->phase, "backward") == 0;
 }
 
-/* Whether the meeting's tasks are of neighbours, or of all with the same place among neighbours. */
+/* Checks that the collective's ranks are neighbours, or those with the same place among their neighbours. */
 static void expect_axis(const ls_trace *trace, const struct ls_task *task, int tensor, bool neighbours) {
     int count, ranks = neighbours ? tensor : RANKS / tensor;
     const int *tasks = ls_trace_meeting_tasks(trace, task->meeting, &count);
@@ -172,7 +174,7 @@ TEST_WITH(open_all, close_all, each_axis_meets_by_itself_and_costs_what_its_rank
     assert_int_equal(eight.of_gradients, 0);
 }
 
-/* A layer norm's sums do not grow with the samples, as what is gathered and scattered does. */
+/* A layer norm's sums do not grow with the samples, unlike gathered and scattered activations. */
 TEST_WITH(open_all, close_all, sums_of_gradients_cost_the_same_for_any_batch) {
     double norms_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 4, 2 * C * sizeof(float));
     double gather_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 4, 16.0 * S * C * 2);
@@ -193,7 +195,7 @@ TEST_WITH(open_all, close_all, sums_of_gradients_cost_the_same_for_any_batch) {
     assert_int_equal(gathers, RANKS * 2 * (2 * LAYERS + 1));
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *name, const struct ls_plan *plan, const char *text) {
     char line[300] = "";
@@ -209,13 +211,13 @@ static void expect_refusal(const char *name, const struct ls_plan *plan, const c
 
 TEST_WITH(open_all, close_all, what_cannot_be_shared_is_refused_by_name) {
     struct ls_plan plan = plan_of(8, 64);
-    expect_refusal("gpt2-124m", &plan, "transformer.h.0.attn.tiles has heads that they do not divide");
-    expect_refusal("resnet50", &plan, "resnet50 does not say how ranks can share its layers");
+    expect_refusal("gpt2-124m", &plan, "transformer.h.0.attn.tiles has heads that the ranks do not divide");
+    expect_refusal("resnet50", &plan, "resnet50 does not describe how ranks can share its layers");
     plan.tensor = 3;
-    expect_refusal("wide", &plan, "8 ranks are no grid of --tensor 3");
+    expect_refusal("wide", &plan, "8 ranks do not form a grid of --tensor 3");
     plan = plan_of(2, 64);
     plan.sequence = true;
-    expect_refusal("wide", &plan, "wide is no text");
+    expect_refusal("wide", &plan, "wide is not a text");
     plan = plan_of(2, 64);
     plan.every = 1;
     expect_refusal("wide", &plan, "--checkpoint-activations");

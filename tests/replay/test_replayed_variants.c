@@ -1,5 +1,5 @@
-/* DDP's variants at scale: a published network's step on a modelled node, its optimizer's state shared out (ZeRO), or its gradients
- * as lists of their largest elements (top-k). */
+/* DDP's variants at scale: a published network's step on a modelled node, with a sharded optimizer's state (ZeRO), or
+ * with gradients as lists of their largest elements (top-k). */
 #include <math.h>
 #include <string.h>
 
@@ -84,15 +84,14 @@ TEST_WITH(open_all, close_all, each_stage_shares_out_one_category_more) {
     expect_bytes(second.first.peak_bytes[LS_MEMORY_OPTIMIZER], whole / RANKS);
     expect_bytes(first.first.peak_bytes[LS_MEMORY_BUCKET], whole);
     expect_bytes(second.first.peak_bytes[LS_MEMORY_GRADIENT], whole / RANKS);
-    /* two or three buckets of 25 MiB in turns, in place of 97 MiB */
+    /* two or three buckets of 25 MiB in turn, in place of 97 MiB */
     assert_true(second.first.peak_bytes[LS_MEMORY_BUCKET] < 0.8 * whole);
     expect_bytes(second.first.peak_bytes[LS_MEMORY_PARAMETER], (double)plain.first.peak_bytes[LS_MEMORY_PARAMETER]);
     assert_true(second.first.peak_bytes[LS_MEMORY_ACTIVATION] == plain.first.peak_bytes[LS_MEMORY_ACTIVATION]);
 }
 
-/* A ring's all-reduce is a reduce-scatter and an all-gather. (And batch norm's buffers from rank 0.) Stage 3 gathers twice,
- * but for the last blocks, whose parameters stay from forward to backward: of
- * resnet50's they are a third. */
+/* A ring's all-reduce is a reduce-scatter and an all-gather. (And batch norm's buffers from rank 0.) Stage 3 gathers
+ * twice, except the last blocks, whose parameters stay from forward to backward: a third of resnet50's. */
 TEST_WITH(open_all, close_all, traffic_of_each_stage) {
     double whole = 2 * (RANKS - 1.0) / RANKS * parameter_bytes(), buffers = (RANKS - 1.0) * workload->buffer_bytes;
     for (int stage = 0; stage <= 2; stage++) expect_bytes(memory_of(zero(stage)).sent_bytes, whole + buffers);
@@ -100,7 +99,7 @@ TEST_WITH(open_all, close_all, traffic_of_each_stage) {
     if (!(sent > 1.3 * whole && sent <= 1.51 * whole)) fail_msg("stage 3 sends %g times as much", sent / whole);
 }
 
-/* Parameters: a shard, and the gathered blocks; of resnet50, whose largest is of 15 MB, with one ahead two of them. */
+/* Parameters: a shard, and the gathered blocks: for resnet50, whose largest has 15 MB, two with one prefetched. */
 TEST_WITH(open_all, close_all, stage_3_shares_out_the_parameters) {
     struct record_memory third = memory_of(zero(3));
     double whole = parameter_bytes(), held = (double)third.first.peak_bytes[LS_MEMORY_PARAMETER];
@@ -114,8 +113,8 @@ TEST_WITH(open_all, close_all, stage_3_shares_out_the_parameters) {
     assert_true(account_step_us(ahead, node) < 0.98 * account_step_us(behind, node)); /* gathers overlap */
 }
 
-/* 7.5e9 parameters in mixed precision on 64 ranks: 18 bytes each, of which 8, 12 and 16 are shared out; of the fp16 copy
- * stage 3 has only what is gathered. */
+/* 7.5e9 parameters in mixed precision on 64 ranks: 18 bytes each, of which 8, 12 and 16 are sharded; in stage 3 the
+ * fp16 copy has only gathered blocks. */
 TEST(zero_papers_example) {
     static const double bytes[] = {18, 10 + 8. / 64, 6 + 12. / 64, 16. / 64};
     ls_node *own_node;
@@ -129,7 +128,7 @@ TEST(zero_papers_example) {
         plan.shard_state = stage;
         assert_int_equal(record_memory(&memory, example, own_node, &plan), LS_OK);
         double states = (double)memory.first.peak_total_bytes;
-        if (stage >= 2) states -= (double)memory.first.peak_bytes[LS_MEMORY_BUCKET]; /* some in turns, 0.24 GB each */
+        if (stage >= 2) states -= (double)memory.first.peak_bytes[LS_MEMORY_BUCKET]; /* a few in turn, 0.24 GB each */
         if (stage == 3) states -= 2 * 120e6 * 6; /* gathered: two, in fp32 and fp16 */
         if (fabs(states / (bytes[stage] * 7.5e9) - 1) > 0.002) fail_msg("stage %d: %.4g bytes", stage, states);
     }
@@ -156,7 +155,7 @@ TEST_WITH(open_all, close_all, an_owner_updates_its_part_only) {
     ls_trace_destroy(sharded);
 }
 
-/* Of each bucket a reduce-scatter during backward and an all-gather behind the update; no all-reduce is left. */
+/* Each bucket has a reduce-scatter during backward and an all-gather after the update; no all-reduce is left. */
 TEST_WITH(open_all, close_all, both_halves_are_in_the_trace) {
     for (int stage = 1; stage <= 2; stage++) {
         ls_trace *trace = trace_of(zero(stage));
@@ -168,7 +167,7 @@ TEST_WITH(open_all, close_all, both_halves_are_in_the_trace) {
     }
 }
 
-/* The same step but for the update and the gather, which nothing hides. */
+/* The same step except the update and the gather, which are not hidden. */
 TEST_WITH(open_all, close_all, a_sharded_step_waits_for_its_gather) {
     double floor_us = ls_node_device(node)->kernel_us, bytes = parameter_bytes();
     ls_trace *plain = trace_of(zero(0)), *sharded = trace_of(zero(1));
@@ -188,7 +187,7 @@ static double entry_bytes(double fraction) {
     return 8 * entries;
 }
 
-/* What it holds more than plain DDP. */
+/* The additional memory compared with plain DDP. */
 static double more(const struct record_memory *memory, ls_memory_category category) {
     const struct record_memory plain = memory_of(zero(0));
     return (double)memory->first.peak_bytes[category] - (double)plain.first.peak_bytes[category];
@@ -203,7 +202,7 @@ TEST_WITH(open_all, close_all, a_rank_sends_its_lists_to_all_and_keeps_its_error
     assert_true(more(&some, LS_MEMORY_BUCKET) == RANKS * entry_bytes(0.01));
 }
 
-/* Lists are gathered, bucket by bucket, behind a choice for each parameter. */
+/* Lists are gathered, bucket by bucket, after a selection for each parameter. */
 TEST_WITH(open_all, close_all, lists_are_gathered_in_place_of_an_all_reduce) {
     ls_trace *none = trace_of(zero(0)), *some = trace_of(topk(0.01, true));
     assert_true(count_named(none, "all_gather", NULL) == 0 && count_named(none, "top_k", NULL) == 0);
@@ -230,7 +229,7 @@ TEST_WITH(open_all, close_all, ten_times_the_entries_take_longer) {
     assert_true(gathered_us(0.1) > 2 * gathered_us(0.01));
 }
 
-/* --- what cannot be ----------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, plans_that_cannot_be_are_refused) {
     struct ls_plan plan = zero(2);
@@ -251,10 +250,10 @@ TEST_IN(scratch, plans_that_cannot_be_are_refused) {
     plan.shard_state = 1;
     ls_trace *trace;
     assert_int_equal(record_steps(&trace, workload, node, &plan), LS_ERR_INVALID);
-    scratch_expect_error("state is sharded over at most 64 ranks, not 128", NULL);
+    scratch_expect_error("at most 64 ranks can share the state, not 128", NULL);
     plan = topk(0.01, true);
     plan.shard_state = 1;
     assert_int_equal(record_steps(&trace, workload, node, &plan), LS_ERR_INVALID);
-    scratch_expect_error("top-k sends a part of them", NULL);
+    scratch_expect_error("top-k sends only a part of them", NULL);
     close_all(NULL);
 }

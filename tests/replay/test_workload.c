@@ -21,7 +21,7 @@ static ls_workload *open_workload(const char *name) {
     return w;
 }
 
-/* Flops of a phase: all, or those of products alone. */
+/* Flops of a phase: all, or only those of matrix multiplies. */
 static double phase_flops(const ls_workload *w, const char *phase, bool products_only) {
     double sum = 0;
     for (int i = 0; i < w->work_count; i++) {
@@ -59,7 +59,7 @@ TEST(networks_have_their_published_size) {
     }
 }
 
-/* 2 flops for each weight at each token, and the two products of attention: 4 s^2 d. */
+/* 2 flops for each weight at each token, and the two matrix multiplies of attention: 4 s^2 d. */
 TEST(transformers_have_the_flops_of_their_formula) {
     static const struct {
         const char *name;
@@ -83,7 +83,7 @@ TEST(transformers_have_the_flops_of_their_formula) {
 TEST(transformers_keep_the_activations_of_their_formula) {
     const double s = 1024, h = 1600, a = 25, layers = 48;
     ls_workload *w = open_workload("gpt2-xl");
-    double outside = (4 + 1) * s * h /* dropout behind the embeddings */ + 4 * s * h /* the last norm */;
+    double outside = (4 + 1) * s * h /* dropout after the embeddings */ + 4 * s * h /* the last norm */;
     expect_close(w->activation_bytes, layers * (66 * s * h + 9 * a * s * s) + outside, 1e-12);
     ls_workload_close(w);
 }
@@ -97,8 +97,7 @@ TEST(attention_by_tiles_keeps_memory_linear_in_the_context) {
     ls_workload_close(w);
 }
 
-/* What the input's first layer has no need of is left out; all other products have twice their flops on the way
- * back. */
+/* The first layer computes no gradient of its input; all other matrix multiplies have twice their flops in backward. */
 TEST(backward_has_twice_the_flops) {
     ls_workload *w = open_workload("resnet50");
     const double first = 2.0 * 3 * 64 * 7 * 7 * 112 * 112;
@@ -106,7 +105,7 @@ TEST(backward_has_twice_the_flops) {
     assert_true(w->buffer_bytes == 4.0 * 2 * 26560); /* two for each channel that is normalised */
     expect_close(w->work[w->work_count - 1].bytes, 20.0 * 25557032, 1e-12); /* SGD with momentum */
     ls_workload_close(w);
-    w = open_workload("gpt2-xl"); /* the first layer is a table, which has no products */
+    w = open_workload("gpt2-xl"); /* the first layer is a table, without a matrix multiply */
     expect_close(phase_flops(w, "backward", true), 2 * phase_flops(w, "forward", true), 1e-12);
     ls_workload_close(w);
 }
@@ -157,7 +156,7 @@ TEST(parameters_have_their_published_names) {
     }
 }
 
-/* A product's flops are 2 for each weight at each place: a slip in a figure leaves a fraction. */
+/* A matrix multiply has 2 flops for each weight at each place: a wrong figure leaves a fraction. */
 TEST(products_use_each_weight_a_whole_number_of_times) {
     static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101",
                                         "vgg16",    "gpt2-xl",   "gpt2-124m"};
@@ -217,7 +216,7 @@ TEST(operations_follow_from_the_rules) {
     ls_workload_close(w);
 }
 
-/* What replay takes where its options say nothing: nothing, or what the file says. */
+/* Replay's defaults without options: none, or those of the file. */
 TEST(defaults_are_the_files) {
     static const struct {
         const char *text;
@@ -242,7 +241,7 @@ TEST(defaults_are_the_files) {
     }
 }
 
-/* --- what is refused --------------------------------------------------------------------------------------------- */
+/* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 /* The small file with its first `from` replaced by `to` is refused with these texts. */
 static void expect_refusal(const char *from, const char *to, const char *line, const char *why) {
@@ -259,8 +258,8 @@ static void expect_refusal(const char *from, const char *to, const char *line, c
 
 TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"name\": \"small\", ", "", "small.json:1: ", "name is missing");
-    expect_refusal("\"source\": \"a test\"", "\"source\": 7", "small.json:1: ", "source must be a text");
-    expect_refusal("[\"of two layers\"]", "[1]", "small.json:1: ", "a note is a text");
+    expect_refusal("\"source\": \"a test\"", "\"source\": 7", "small.json:1: ", "source must be a string");
+    expect_refusal("[\"of two layers\"]", "[1]", "small.json:1: ", "a note must be a string");
     expect_refusal("\"input_bytes\": 40", "\"input_bytes\": -1", "small.json:2: ", "input_bytes must lie between");
     expect_refusal("\"answer_bytes\": 8", "\"answer_bytes\": 1e300", "small.json:2: ", "answer_bytes must lie between");
     expect_refusal("\"output_bytes\": 12", "\"output_byte\": 12", "small.json:", "output_byte");
@@ -273,10 +272,11 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
                    "small.json:3: ", "precision cannot be fp8");
     expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"replicate\": \"post\"}",
                    "small.json:3: ", "replicate cannot be post");
-    expect_refusal("\"parameters\": 63", "\"parameters\": 64", "small.json:3: ", "63 parameters together, not 64");
-    expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121", "small.json:3: ", "120 flops together, not 121");
+    expect_refusal("\"parameters\": 63", "\"parameters\": 64", "small.json:3: ", "63 parameters together; expected 64");
+    expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121",
+                   "small.json:3: ", "120 flops together; expected 121");
     expect_refusal("\"source\": \"here\", \"layers\"", "\"layers\"", "small.json:5: ", "source is missing");
-    expect_refusal("\"linear\"", "\"quadratic\"", "small.json:6: ", "no kind of layer is called quadratic");
+    expect_refusal("\"linear\"", "\"quadratic\"", "small.json:6: ", "unknown kind of layer quadratic");
     expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"cut\": \"rows\"",
                    "small.json:6: ", "a layer is cut by outputs or inputs, not by rows");
     expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"heads\": 0",
@@ -285,7 +285,7 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"flops\": 100", "\"flops\": 1e300", "small.json:6: ", "flops must lie between");
     expect_refusal("\"flops\": 100, ", "", "small.json:6: ", "flops is missing");
     expect_refusal("\"input\": 10, ", "",
-                   "small.json:6: ", "input is missing"); /* nothing lies before the first layer */
+                   "small.json:6: ", "input is missing"); /* there is no layer before the first one */
     expect_refusal("\"output\": 5", "\"output\": 1e12", "small.json:6: ", "output must lie between");
     expect_refusal("\"weight\": 50", "\"weight\": 0", "small.json:7: ", "weight must lie between");
     expect_refusal("\"weight\": 50", "\"weight\": 50.5", "small.json:7: ", "whole number");
@@ -293,14 +293,14 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("{\"weight\": 50, \"bias\": 5}", "[50, 5]", "small.json:7: ", "parameters must be an object");
     expect_refusal("\"repeat\": 2", "\"repeat\": 0", "small.json:8: ", "repeat must lie between");
     expect_refusal("\"repeat\": 2", "\"repeat\": 1000000000", "small.json:8: ", "repeat must lie between");
-    expect_refusal("\"repeat\": 2", "\"repeat\": 10000", "small.json:8: ", "more than 10000 layers");
+    expect_refusal("\"repeat\": 2", "\"repeat\": 10000", "small.json:8: ", "too many layers; expected at most 10000");
     expect_refusal("\"first\": 1", "\"first\": -1", "small.json:8: ", "first must lie between");
     expect_refusal("\"first\": 1", "\"frist\": 1", "small.json:8: ", "frist");
     expect_refusal("\"kept\": 0", "\"kernels\": 17", "small.json:9: ", "kernels must lie between");
     expect_refusal("\"layers\": [\n  {", "\"layers\": [7,\n  {", "small.json:4: ", "object");
 }
 
-/* Blocks of blocks, each of which would be unfolded 10,000 times. */
+/* Nested blocks, each of which would be expanded 10,000 times. */
 TEST_IN(scratch, blocks_that_explode_are_refused) {
     char text[4000];
     ls_workload *w;
@@ -317,7 +317,7 @@ TEST_IN(scratch, blocks_that_explode_are_refused) {
         (size_t)snprintf(text + length, sizeof text - length,
                          "{\"name\": \"y\", \"kind\": \"add\", \"flops\": 0, \"input\": 0, \"output\": 0}]}]}]}]}]}");
     assert_int_equal(ls_workload_parse(&w, "bomb", text, length), LS_ERR_INVALID);
-    scratch_expect_error("bomb:", "more than 10000 layers");
+    scratch_expect_error("bomb:", "too many layers; expected at most 10000");
     assert_int_equal(ls_workload_open(&w, "no-such-network"), LS_ERR_IO);
     scratch_expect_error("no-such-network", NULL);
 }

@@ -1,5 +1,5 @@
-/* Workloads from traces: of a program that was built from a workload, which must give that workload back, and of
- * traces that a test writes down step by step. */
+/* Workloads from traces: of a program that was built from a workload, which must be recovered, and of traces that a
+ * test writes step by step. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "tests/replay/expected_work.h"
 #include "tests/replay/planned.h"
 
-/* --- and back again ---------------------------------------------------------------------------------------------- */
+/* --- from a workload and back ------------------------------------------------------------------------------------ */
 
 TEST(a_built_program_gives_its_workload_back) {
     ls_workload *file, *back;
@@ -25,7 +25,7 @@ TEST(a_built_program_gives_its_workload_back) {
     assert_int_equal(ls_workload_from_trace(&back, b.trace), LS_OK);
     assert_true(back->samples == BATCH && back->work_count == file->work_count);
     assert_true(ls_workload_parameters(back) == ls_workload_parameters(file));
-    assert_true(back->buffer_bytes == 0); /* its kernels have not the names of this project's batch norm */
+    assert_true(back->buffer_bytes == 0); /* its kernels do not have the names of this project's batch norm */
     assert_int_equal(back->optimizer_states, 1);
     for (int i = 0; i < file->work_count; i++) {
         const struct ls_work *got = &back->work[i], *wanted = &file->work[i];
@@ -106,11 +106,11 @@ static void mark(struct recorded *r, int64_t parameter, int after) {
     (void)ls_trace_add_mark(r->trace, &mark);
 }
 
-/* A micro-batch of so many samples in which all takes `us` times what it takes else. */
+/* A micro-batch of `samples` samples in which everything takes `us` times its usual time. */
 static void micro_batch(struct recorded *r, double us, uint64_t samples) {
     uint64_t m = samples;
-    (void)host(r, "forward", 1 * us);             /* an event: the next launch's share */
-    (void)under_lock(r, "forward", 1000 * us, 0); /* an emulated lock's time is the node's */
+    (void)host(r, "forward", 1 * us);             /* an event: counts for the next launch */
+    (void)under_lock(r, "forward", 1000 * us, 0); /* the time of an emulated lock belongs to the node */
     kernel(r, "forward", "gemm", 2 * us, 10 * us, 2 * m * 60, 4 * (10 * m + 60 + 6 * m));
     kernel(r, "forward", "batchnorm_train", 3 * us, 20 * us, 8 * m * 6, 3 * 4 * 6 * m);
     kernel(r, "loss", "cross_entropy", 4 * us, 5 * us, 30 * m, 12 * 6 * m);
@@ -151,15 +151,15 @@ static const struct ls_work expected[] = {
 };
 enum { WORKS = sizeof expected / sizeof *expected };
 
-/* The step of 2 times as long: `expected`. */
+/* `expected` is the step with us = 2. */
 static void expect_operations(const ls_workload *w) { expect_work(w, expected, WORKS); }
 
-/* Three whole steps, of which the middle one is the median, and a short one, which does not count. */
+/* Three whole steps, the middle one of which is the median, and a short one, which does not count. */
 TEST(operations_are_medians_of_whole_steps) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
-    r.probes_us = 0.5; /* which is nobody's */
+    r.probes_us = 0.5; /* counted for no operation */
     step(&r, 3, 10);
     step(&r, 1, 10);
     step(&r, 2, 10);
@@ -176,15 +176,15 @@ TEST(operations_are_medians_of_whole_steps) {
     const int order[] = {3, 2, 1, 0};
     assert_int_equal(w->ready_count, 4);
     assert_memory_equal(w->ready, order, sizeof order);
-    assert_true(w->loader_us == 2 * (50 + 9 + 1)); /* what no kernel's launch is behind */
+    assert_true(w->loader_us == 2 * (50 + 9 + 1)); /* host time without a following launch */
     assert_true(w->samples == 10 && w->input_bytes == 40 && w->optimizer_states == 0);
     assert_true(w->buffer_bytes == 2 * 4 * 6);
-    assert_true(w->activation_bytes == 24 + 24); /* of the product and of the norm, a sample */
+    assert_true(w->activation_bytes == 24 + 24); /* of the matrix multiply and of the norm, per sample */
     ls_workload_close(w);
     ls_trace_destroy(r.trace);
 }
 
-/* The first one's operations and the update. What the host did for the others is nobody's. */
+/* The operations of the first micro-batch and the update. The host's time for the others is not counted. */
 TEST(of_micro_batches_the_first_one_counts) {
     struct recorded r;
     ls_workload *w;
@@ -207,7 +207,7 @@ TEST(of_micro_batches_the_first_one_counts) {
     ls_trace_destroy(r.trace);
 }
 
-/* A matrix of m rows times one of n x k. */
+/* A matrix multiply: m rows times a matrix of n x k. */
 static void product(struct recorded *r, const char *phase, uint64_t m, uint64_t n, uint64_t k) {
     kernel(r, phase, "gemm", 1, 1, 2 * m * n * k, 4 * (m * k + k * n + m * n));
 }
@@ -224,8 +224,8 @@ static void copy_within(struct recorded *r, uint64_t bytes, int to) {
     ls_trace_add_edge(r->trace, launch, ls_trace_add_task(r->trace, &task));
 }
 
-/* A text: its products have a row for each label, and what they read and write of parameters is as much for any number
- * of samples. A block of a transformer, whose sums and GELU read and write more than one output. */
+/* A text: its matrix multiplies have a row for each label, and their parameters' bytes do not depend on the number of
+ *         samples. A block of a transformer, whose sums and GELU read and write more than one output. */
 TEST(a_text_has_a_row_for_each_label) {
     enum { SAMPLES = 10, LABELS = 4, M = SAMPLES * LABELS, C = 6, SAVED = 4 * M };
     const double row = 4.0 * C * LABELS; /* bytes of a sample's channels */
@@ -246,7 +246,7 @@ TEST(a_text_has_a_row_for_each_label) {
     product(&r, "forward", M, C, 4 * C);
     kernel(&r, "loss", "cross_entropy", 1, 1, 5 * M * C, 8 * M * C + 8 * M);
     copy_within(&r, 4 * M * C, 0);
-    copy_within(&r, 4, LS_HOST_MEMORY); /* of the program, not of the network */
+    copy_within(&r, 4, LS_HOST_MEMORY); /* by the program, not by the network */
     assert_int_equal(ls_trace_seal(r.trace), LS_OK);
     assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
     assert_int_equal(w->work_count, 12);
@@ -262,7 +262,7 @@ TEST(a_text_has_a_row_for_each_label) {
     ls_trace_destroy(r.trace);
 }
 
-/* Without marks all gradients are behind the last operation of backward, the last parameter first. */
+/* Without marks all gradients are ready after the last operation of backward, the last parameter first. */
 TEST(without_marks_gradients_are_ready_at_the_end) {
     struct recorded r;
     ls_workload *w;
@@ -280,14 +280,14 @@ TEST(without_marks_gradients_are_ready_at_the_end) {
     ls_trace_destroy(r.trace);
 }
 
-/* Operations without a time: what is not known stays unknown. */
+/* Operations without a time: unknown values stay unknown. */
 TEST(meta_devices_have_no_times) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
     ls_trace_about(r.trace)->devices = ls_trace_about(r.trace)->world_size = 5; /* one of five ranks */
     kernel(&r, "forward", "gemm", 1, -1, 1, 1);
-    kernel(&r, "backward", "divide", 1, -1, 1, 1); /* the reducer's, not the network's */
+    kernel(&r, "backward", "divide", 1, -1, 1, 1); /* by the reducer, not by the network */
     assert_int_equal(ls_trace_seal(r.trace), LS_OK);
     assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
     assert_int_equal(w->work_count, 1);
@@ -296,7 +296,7 @@ TEST(meta_devices_have_no_times) {
     ls_trace_destroy(r.trace);
 }
 
-/* --- what is refused --------------------------------------------------------------------------------------------- */
+/* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(struct recorded *r, const char *why) {
     ls_workload *w = (ls_workload *)r;

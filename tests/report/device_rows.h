@@ -1,4 +1,4 @@
-/* Rows of devices as a run would have them, for tests of what is said of them. */
+/* Rows of devices as from a run, for tests of the report. */
 #ifndef TESTS_REPORT_DEVICE_ROWS_H
 #define TESTS_REPORT_DEVICE_ROWS_H
 
@@ -7,7 +7,7 @@
 /* 100 us: 10 other, 23 loader, 40 forward, 27 all-reduce; 4000 bytes. */
 struct ls_device_row make_device_row(int rank, int device);
 
-/* Asserts equality but for rounding. */
+/* Asserts equality up to rounding. */
 void expect_share(double share, double expected);
 
 #endif

@@ -1,5 +1,5 @@
-/* When the host looks at the losses again: the shorter steps are, the more of them lie between two looks. The clock is
- * put where it decides. */
+/* How often the host reads the losses: the shorter the steps, the more of them between two reads. The test sets the
+ * clock. */
 #include "common/base/clock.h"
 #include "common/report/deferred.h"
 #include "tests/base/test.h"
@@ -8,7 +8,7 @@
 TEST(short_steps_are_looked_at_less_often) {
     enum { LEAST = 64, STEPS = 10 };
     static const struct {
-        double elapsed_us; /* of ten steps; what the test itself takes comes on top */
+        double elapsed_us; /* of ten steps; the time of the test itself is added */
         int64_t interval;
     } rows[] = {{-1e12, LS_LOSS_RING}, {1e12, LEAST}};
     ls_train_options options = small_run_options();

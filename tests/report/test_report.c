@@ -1,4 +1,4 @@
-/* What is said of a run's devices: shares and memory from rows of numbers, as a table. */
+/* The report on a run's devices: shares and memory from rows of numbers, as a table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ TEST(a_later_row_tells_what_came_since) {
     struct ls_device_row since = ls_device_row_since(&later, &earlier);
     expect_share(ls_device_row_busy(&since), 1);
     assert_true(since.bytes[LS_PHASE_ALL_REDUCE] == 5 && since.current_bytes == 7);
-    later.begun_us = 3; /* its clock was reset in between, so its times are all new, however large */
+    later.begun_us = 3; /* its clock was reset in between, so all its times are new, however large */
     since = ls_device_row_since(&later, &earlier);
     assert_true(since.us[LS_PHASE_FORWARD] == 140 && since.us[LS_PHASE_LOADER] == 23);
 }
@@ -92,7 +92,7 @@ TEST(the_table_has_a_line_per_device) {
                               "   1       0  67 %           27 %  1.0 MiB  2.0 MiB\n"
                               "and 1 more device\n");
     free(text);
-    rows[1] = make_device_row(0, 7); /* one process has no ranks to tell apart */
+    rows[1] = make_device_row(0, 7); /* a single process needs no rank column */
     text = print_table(rows, 2, 2);
     assert_string_equal(text, "device  busy  communication   memory     peak\n"
                               "     0  67 %           27 %  1.0 MiB  2.0 MiB\n"

@@ -1,4 +1,4 @@
-/* The files that a run writes: which are refused before it, and what happens to lines that cannot be written. */
+/* The files that a run writes: invalid options that are found beforehand, and errors while lines are written. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static void expect_conflict(const ls_train_options *options, const char *first, 
     scratch_expect_error(first, second);
 }
 
-/* In whatever way they are spelled, and whether or not there is a file yet. */
+/* However the path is written, and whether or not the file exists. */
 TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
     char here[600], again[600], linked[600], checkpoint[600];
     snprintf(here, sizeof here, "%s", scratch_path("file"));
@@ -48,7 +48,7 @@ TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
         expect_conflict(&o, "--metrics and --summary name", NULL);
         o.summary = "-";
         assert_int_equal(ls_report_check(&o), LS_OK);
-        o.metrics = "./-"; /* a file, where the other is standard output */
+        o.metrics = "./-"; /* a file, while the other option means standard output */
         assert_int_equal(ls_report_check(&o), LS_OK);
         o.metrics = here;
         o.save = again;
@@ -58,7 +58,7 @@ TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
         expect_conflict(&o, "--save and --save-weights name", NULL);
         o.save_weights = checkpoint;
         assert_int_equal(ls_report_check(&o), LS_OK);
-        o.save = o.resume = checkpoint; /* goes on where it stopped */
+        o.save = o.resume = checkpoint; /* continues where it stopped */
         o.save_weights = NULL;
         assert_int_equal(ls_report_check(&o), LS_OK);
         o = none;
@@ -69,7 +69,7 @@ TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
         o.metrics = here;
         expect_conflict(&o, "--metrics and --dump-losses name", NULL);
         o.metrics = NULL;
-        o.init = here; /* is read first, and would be lost */
+        o.init = here; /* read first, and then overwritten */
         expect_conflict(&o, "--dump-losses and --init name", NULL);
         o.init = NULL;
         o.resume = here;
@@ -78,7 +78,7 @@ TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
         o.summary = here;
         expect_conflict(&o, "--summary and --resume name", NULL);
         o.summary = NULL;
-        o.save_weights = here; /* the optimizer and the place in the epoch would be lost */
+        o.save_weights = here; /* the optimizer and the position in the epoch would be lost */
         expect_conflict(&o, "--save-weights and --resume name", NULL);
         o.init = o.resume;
         o.save = o.save_weights = NULL;
@@ -90,7 +90,7 @@ TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
     free(kept);
 }
 
-/* The link stays, and what it names is made by one and replaced by the other. */
+/* The link is kept; one option creates its target, and the other replaces it. */
 TEST_IN(scratch, a_link_to_what_is_not_there_yet_is_followed) {
     ls_train_options o = ls_train_defaults();
     assert_int_equal(symlink("file", scratch_path("link")), 0);
@@ -107,8 +107,8 @@ TEST_IN(scratch, lines_of_an_earlier_run_are_kept) {
     scratch_write("checkpoint", "", 0);
     o.metrics = scratch_path("metrics");
     o.resume = scratch_path("checkpoint");
-    expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume would write over them", NULL);
-    o.resume_if_present = o.resume; /* goes on with them */
+    expect_conflict(&o, "/metrics holds the lines of an earlier run, which --resume would overwrite", NULL);
+    o.resume_if_present = o.resume; /* continues after them */
     o.resume = NULL;
     assert_int_equal(ls_report_check(&o), LS_OK);
     o.resume_if_present = scratch_path("none");
@@ -133,7 +133,7 @@ TEST_IN(scratch, what_cannot_be_saved_is_found_before) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-/* What the end of the run would be refused. */
+/* Errors that would otherwise occur at the end of the run. */
 TEST_IN(scratch, names_that_no_file_can_have_are_found_before) {
     char name[NAME_MAX + 2];
     memset(name, 'n', sizeof name - 1);
@@ -154,7 +154,7 @@ struct run {
     ls_train_options options;
     ls_parallel parallel;
     ls_report *report;
-    int64_t steps; /* before it */
+    int64_t steps; /* before this run */
     double last_loss;
 };
 
@@ -168,7 +168,7 @@ static struct run make_run(const char *metrics, const char *losses) {
     return run;
 }
 
-/* What a run says of itself at the begin goes to stdout. */
+/* The header line at the beginning of a run goes to stdout. */
 static ls_status open_report(struct run *run) {
     FILE *real = stdout;
     stdout = fopen("/dev/null", "w");
@@ -190,20 +190,20 @@ static ls_status close_report(struct run *run) {
     return status;
 }
 
-/* With the step whose line could not be written, and then no more. */
+/* Reported in the step whose line could not be written, and not again. */
 TEST_IN(scratch, a_line_that_cannot_be_written_is_told_at_once) {
     struct run run = make_run("/dev/full", scratch_path("losses"));
     assert_int_equal(open_report(&run), LS_OK);
     put_step(&run, 0);
     scratch_expect_error("cannot write all of /dev/full: No space left on device", "will end as failed");
     put_step(&run, 1);                          /* the teardown finds a second error */
-    char *losses = scratch_read_text("losses"); /* of a run that could be killed now */
+    char *losses = scratch_read_text("losses"); /* complete even if the run were killed now */
     assert_string_equal(losses, "1\n1\n");
     free(losses);
     assert_int_equal(close_report(&run), LS_ERR_IO);
 }
 
-/* A run that was killed: its lines go further than its checkpoint, and the last one may be cut. */
+/* A run that was killed: its lines continue beyond its checkpoint, and the last one may be incomplete. */
 TEST_IN(scratch, a_run_that_goes_on_keeps_the_lines_before_it) {
     static const char losses[] = "3\n2\n1\n0.5\n0.2", metrics[] =
                                                           "{\"step\": 0, \"loss\": 2}\n"
@@ -229,11 +229,11 @@ TEST_IN(scratch, a_run_that_goes_on_keeps_the_lines_before_it) {
     free(text);
 }
 
-/* Neither file is touched if one is of another run. */
+/* Neither file is changed if one is from another run. */
 TEST_IN(scratch, lines_of_another_run_are_not_gone_on_with) {
     static const struct {
         const char *losses, *metrics, *named;
-    } others[] = {{"3\n2", "", "--dump-losses"}, /* too few: the last line is cut */
+    } others[] = {{"3\n2", "", "--dump-losses"}, /* too few: the last line is incomplete */
                   {"3\n", "", "--dump-losses"},
                   {"3\n2.5\n1\n", "", "--dump-losses"},
                   {"3\n2\n1\n", "{\"step\": 7, \"loss\": 3, }\n{\"step\": 8, \"loss\": 2, }\n", "--metrics"},
@@ -258,7 +258,7 @@ TEST_IN(scratch, lines_of_another_run_are_not_gone_on_with) {
 static void expect_no_begin(const char *metrics, const char *why) {
     scratch_write("losses", "kept", 4);
     struct run run = make_run(metrics, scratch_path("losses"));
-    alarm(20); /* rather die than wait for a reader */
+    alarm(20); /* ends the test instead of waiting for a reader */
     assert_int_equal(open_report(&run), LS_ERR_IO);
     alarm(0);
     scratch_expect_error(metrics, why);
@@ -275,11 +275,11 @@ static void expect_no_begin(const char *metrics, const char *why) {
 
 TEST_IN(scratch, a_pipe_without_a_reader_is_not_waited_for) {
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    expect_no_begin(scratch_path("pipe"), "nobody reads this pipe");
+    expect_no_begin(scratch_path("pipe"), "no process reads this pipe");
     ls_train_options o = ls_train_defaults();
     o.metrics = scratch_path("pipe"); /* found before ranks are started */
     assert_int_equal(ls_report_check(&o), LS_ERR_IO);
-    scratch_expect_error("nobody reads this pipe", NULL);
+    scratch_expect_error("no process reads this pipe", NULL);
 }
 
 TEST_IN(scratch, what_takes_no_lines_is_refused) {
@@ -287,11 +287,11 @@ TEST_IN(scratch, what_takes_no_lines_is_refused) {
     snprintf(address.sun_path, sizeof address.sun_path, "%s", scratch_path("socket"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    expect_no_begin(address.sun_path, "neither a file nor a pipe");
+    expect_no_begin(address.sun_path, "expected a file or a pipe");
     close(fd);
 }
 
-/* A reader that goes away is a failure like others, and does not kill the run. */
+/* A reader that closes the pipe is an error like others, and does not kill the run. */
 TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     char line[300] = "";
     ls_log_init("test", -1, false);
@@ -300,7 +300,7 @@ TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     assert_true(reader >= 0);
     struct run run = make_run(scratch_path("pipe"), NULL);
     assert_int_equal(ls_report_check(&run.options), LS_OK);
-    assert_int_equal(read(reader, line, 1), -1); /* not yet the end, which looking must not be for a reader */
+    assert_int_equal(read(reader, line, 1), -1); /* the check must not cause an end of file */
     assert_int_equal(errno, EAGAIN);
     assert_int_equal(open_report(&run), LS_OK);
     put_step(&run, 0);
@@ -312,7 +312,7 @@ TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     assert_int_equal(close_report(&run), LS_ERR_IO);
 }
 
-/* The lines of earlier reads stay, and no half line behind them. */
+/* The lines of earlier reads stay, and are not followed by an incomplete line. */
 TEST_IN(scratch, a_full_file_ends_with_a_whole_line) {
     struct rlimit before, limit;
     struct run run = make_run(NULL, scratch_path("losses"));
@@ -324,7 +324,7 @@ TEST_IN(scratch, a_full_file_ends_with_a_whole_line) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     for (int step = 1; step < 4; step++) ls_report_step(run.report, &(struct ls_report_line){.step = step, .loss = 1});
     ls_report_flush(run.report);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0); /* there is room again */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0); /* the limit is raised again */
     scratch_expect_error("losses: File too large for the limit", "will end as failed");
     put_step(&run, 4);
     assert_int_equal(close_report(&run), LS_ERR_IO);

@@ -1,4 +1,4 @@
-/* What is said of a run: its summary and last lines, the lines of --metrics. */
+/* What a run prints and writes: its summary and last lines, the lines of --metrics. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -19,7 +19,7 @@ static double number(const cJSON *object, const char *name) {
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
 }
 
-/* A run of two ranks, whose second one waited longer for its loader. */
+/* A run of two ranks; the second waited longer for its loader. */
 struct made_run {
     ls_train_options options;
     ls_parallel parallel;
@@ -68,7 +68,7 @@ TEST_IN(scratch, the_summary_tells_of_all_devices) {
     close_empty_device(run.parallel.devices[0]);
 }
 
-/* What is printed at the end of the run. */
+/* The output at the end of the run. */
 static char *last_lines(struct made_run *run) {
     char *text = NULL;
     size_t nbytes;
@@ -96,7 +96,7 @@ TEST_IN(scratch, the_last_lines_say_what_to_do) {
     run.options.summary = NULL;
     text = last_lines(&run);
     assert_null(strstr(text, "loader"));
-    assert_null(strstr(text, "communication")); /* nobody has asked */
+    assert_null(strstr(text, "communication")); /* --summary was not given */
     free(text);
     run.rows[0].us[LS_PHASE_LOADER] = 77;
     run.result.timed_steps = 0; /* nothing was measured */
@@ -114,7 +114,7 @@ static const cJSON *field(const cJSON *object, const char *name) {
     return item;
 }
 
-/* A run with loss scaling, of whose updates one was left out. */
+/* A run with loss scaling, one of whose updates was skipped. */
 static void use_scaler(struct made_run *run, ls_model **model) {
     *model = make_model(run->parallel.devices[0], "mlp:1,1", 1, 0);
     ls_optimizer_options o = ls_train_optimizer(&run->options);
@@ -178,7 +178,7 @@ TEST_IN(scratch, the_summary_tells_the_recipe) {
     close_empty_device(run.parallel.devices[0]);
 }
 
-/* The lines of --metrics are JSON whatever happens, and have the optimizer's word for each step. */
+/* The lines of --metrics are JSON in any case, and have the optimizer's record of each step. */
 TEST_IN(scratch, a_line_has_what_the_optimizer_says) {
     static const struct ls_update_state updates[] = {
         {.learning_rate = 0.25, .norm = 1.5F, .scale = 8},

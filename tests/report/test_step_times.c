@@ -1,5 +1,5 @@
-/* What counts as the time of a step: the arithmetic of blocks, pauses and warm-ups. No duration decides anything
- * here. */
+/* How the times of steps are measured: the arithmetic of blocks, pauses and warm-ups. No result depends on a real
+ * duration. */
 #include <math.h>
 
 #include "common/base/clock.h"
@@ -20,7 +20,7 @@ struct timing {
     ls_step_times times;
 };
 
-/* `steps`: of the run; 0: not known, so that blocks stay as they are. */
+/* `steps` of the run; 0: unknown, so that the length of blocks does not change. */
 static void timing_open_for(struct timing *t, ls_time_how how, int64_t steps) {
     t->device = open_device(0);
     t->parallel = (ls_parallel){.local_device_count = 1, .devices = {t->device}};
@@ -73,7 +73,7 @@ TEST(the_warmup_alone_is_no_time) {
     assert_true(result.timed_steps == 0 && result.median_step_ms == 0);
 }
 
-/* The first block is the warm-up; steps that fill no block are not counted. */
+/* The first block is the warm-up; steps of an incomplete block are not counted. */
 TEST(a_block_is_a_time) {
     struct timing t;
     timing_open(&t, LS_TIME_BLOCKS);
@@ -91,7 +91,7 @@ TEST(a_block_is_a_time) {
     assert_true(result.median_step_ms == 3);
 }
 
-/* A block that is interrupted goes on where it was; the time in between is not its own. */
+/* A block that is interrupted continues later; the time in between is not counted. */
 TEST(pauses_are_left_out) {
     struct timing t;
     timing_open(&t, LS_TIME_BLOCKS);
@@ -99,14 +99,14 @@ TEST(pauses_are_left_out) {
     double started_us = t.times.started_us;
     let_time_pass();
     take_steps(&t, 4);
-    assert_true(t.times.started_us == started_us); /* one stretch of time, with whatever lies between the steps */
+    assert_true(t.times.started_us == started_us); /* a continuous interval, including the time between the steps */
     assert_int_equal(ls_step_times_pause(&t.times), LS_OK);
     double block_us = t.times.block_us;
     assert_true(block_us > 0);
     let_time_pass();
     assert_int_equal(ls_step_times_pause(&t.times), LS_OK); /* paused already */
     take_steps(&t, LS_TIME_BLOCK - 6);
-    assert_true(t.times.block_us == block_us);    /* nothing was added but what the next stop will add ... */
+    assert_true(t.times.block_us == block_us);    /* only the next stop adds time ... */
     assert_true(t.times.started_us > started_us); /* ... from the next step on */
     assert_int_equal(t.times.count, 0);
     take_steps(&t, 1);
@@ -126,7 +126,7 @@ static void take_warmup(struct timing *t, bool fast) {
     assert_int_equal(t->times.count, 2);
 }
 
-/* Long enough for the idle ends not to matter, and short enough for the run to have four. */
+/* Two blocks, the second of which appears to take no time, or an additional second for each step. */
 TEST(short_steps_make_long_blocks) {
     static const struct {
         double step_ms;
@@ -141,7 +141,7 @@ TEST(short_steps_make_long_blocks) {
     }
 }
 
-/* A run that nobody knows the length of keeps its blocks, and so does one of long steps. */
+/* A run of unknown length keeps its blocks, and so does one of long steps. */
 TEST(only_short_steps_are_taken_together) {
     static const struct {
         bool fast;
@@ -158,7 +158,7 @@ TEST(only_short_steps_are_taken_together) {
     }
 }
 
-/* Times of both lengths are not mixed: the short blocks are the warm-up. */
+/* Times of both block lengths are not mixed: the short blocks count as the warm-up. */
 TEST(long_blocks_leave_out_the_short_ones) {
     struct timing t;
     timing_open_for(&t, LS_TIME_BLOCKS, 1000000);
@@ -182,7 +182,7 @@ TEST(shuffled_steps_are_not_timed) {
     assert_true(result.timed_steps == 0 && result.median_step_ms == 0);
 }
 
-/* More times than there is room for at first. */
+/* More times than the initial capacity. */
 TEST(a_long_run_is_timed_to_its_end) {
     struct timing t;
     timing_open(&t, LS_TIME_STEPS);
@@ -191,7 +191,7 @@ TEST(a_long_run_is_timed_to_its_end) {
     assert_int_equal(result.timed_steps, 10000 - LS_WARMUP_STEPS);
 }
 
-/* The end of a block waits for the devices, and what went wrong there is not lost. */
+/* The end of a block waits for the devices, and returns their errors. */
 TEST_IN(scratch, a_device_that_failed_ends_the_block) {
     struct timing t;
     double step_ms;

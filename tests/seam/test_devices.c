@@ -1,4 +1,4 @@
-/* From options and what a machine has to a list of devices. No GPU is opened here. */
+/* Choosing devices from options and from what a machine has. No GPU is opened. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ TEST_IN(scratch, all_gpus_or_the_first_ones) {
     assert_int_equal(ls_devices_choose(&choice, &none, 2), LS_OK);
     expect_list(&choice, 2, (int[]){0, 1});
     assert_int_equal(ls_devices_gpus(&choice), 2);
-    choice = cpus(); /* as many as asked for, whatever the machine has */
+    choice = cpus(); /* as many as requested, whatever the machine has */
     assert_int_equal(ls_devices_choose(&choice, &none, 64), LS_OK);
     assert_int_equal(choice.count, 64);
     assert_int_equal(ls_devices_gpus(&choice), 0);
@@ -49,7 +49,7 @@ TEST_IN(scratch, devices_may_share_a_gpu_but_not_a_core) {
 TEST_IN(scratch, more_devices_than_gpus_are_told_how_to_share) {
     ls_device_choice choice = gpus(1);
     assert_int_equal(ls_devices_choose(&choice, &none, 4), LS_ERR_USAGE);
-    scratch_expect_error("--devices 4, but there is 1 GPU:", "--device-ids 0,0,0,0;");
+    scratch_expect_error("--devices 4: there is 1 GPU;", "--device-ids 0,0,0,0,");
     choice = gpus(3);
     assert_int_equal(ls_devices_choose(&choice, &none, 64), LS_ERR_USAGE);
     scratch_expect_error("there are 3 GPUs", "--device-ids 0,1,2,0,1,2,0,1,2,0");
@@ -120,20 +120,20 @@ TEST_IN(scratch, where_there_is_no_gpu_auto_takes_the_cpu) {
     }
 }
 
-/* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that
- * says that there is none is believed. */
+/* GPUs are expected if the user names a folder, even one without plug-ins, or if a folder has a plug-in. If a driver
+ * reports that there is no GPU, that is final. */
 TEST_IN(scratch, a_gpu_that_was_to_be_expected_is_missed) {
     ls_train_options options = ls_train_defaults();
     ls_device_choice choice;
     setenv("LS_PLUGINS", scratch_folder(), 1);
     assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
-    assert_true(choice.gpu_missed);
-    assert_non_null(strstr(choice.found, "/ls_cuda.so; it is built where nvcc is found"));
-    assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes says it */
-    assert_false(choice.gpu_missed);
+    assert_true(choice.gpu_expected);
+    assert_non_null(strstr(choice.found, "/ls_cuda.so; make builds the file where nvcc is found"));
+    assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes prints it */
+    assert_false(choice.gpu_expected);
     options.device_kind = LS_TRAIN_DEVICES_CPU;
     assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
-    assert_false(choice.gpu_missed);
+    assert_false(choice.gpu_expected);
     assert_true(ls_plugin_gpu_is_missed("CUDA does not start"));
     assert_false(ls_plugin_gpu_is_missed(LS_NO_GPU " (CUDA_VISIBLE_DEVICES=)"));
 }

@@ -1,5 +1,5 @@
-/* A loss that is not finite ends the run where it comes up: the place is named, nothing is updated, and other ranks
- * hear of it. */
+/* A loss that is not finite ends the run in that step: the place is named, nothing is updated, and other ranks are
+ * informed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void expect_place(ls_model *model, const float *x, const char *expected) 
 static void expect_each_parameter(ls_model *model, const float *x) {
     char expected[128];
     for (size_t p = ls_model_parameter_count(model); p > 0;
-         p--) { /* backwards: each is before those that are spoilt already */
+         p--) { /* backwards: each is before those that are NaN already */
         const struct ls_tensor *tensor = ls_model_parameter(model, p - 1);
         tensor->data[tensor->count - 1] = p % 2 ? NAN : -INFINITY;
         snprintf(expected, sizeof expected, "parameter %s", tensor->name);
@@ -57,7 +57,8 @@ static void fill(const ls_model *model, size_t parameter, float value) {
     for (size_t i = 0; i < tensor->count; i++) tensor->data[i] = value;
 }
 
-/* Finite parameters, finite inputs, and a sum that is not: the ReLU that follows in place is no place of its own. */
+/* Finite parameters, finite inputs, and a sum that is infinite: the ReLU that follows in place is not named as a place
+ * of its own. */
 TEST(an_overflow_is_found_in_the_output_of_its_layer) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:6,4,3", BATCH, 1), *convnet;
@@ -70,7 +71,7 @@ TEST(an_overflow_is_found_in_the_output_of_its_layer) {
     expect_place(model, x, "the output of fc2");
     fill(model, 0, 3e38f);
     expect_place(model, x, "the output of fc1");
-    fill(convnet, 4, 3e38f); /* conv2.weight; bn1 and the pool give values of some size whatever conv1 does */
+    fill(convnet, 4, 3e38f); /* the outputs of bn1 and the pool have a fixed scale, whatever conv1 computes */
     fill(convnet, 3, 1e6f);  /* bn1.bias */
     expect_place(convnet, x, "the output of conv2");
     ls_device_free(device, x);
@@ -92,8 +93,8 @@ static struct plan make_plan(enum mode mode, int devices) {
                          .optimizer = ls_optimizer_defaults(LS_ADAM)};
 }
 
-/* Runs two steps; the second batch's sample `row` has a NaN. Its status; the weights must be those after the first
- * step. */
+/* Runs two steps; sample `row` of the second batch has a NaN. Returns the second step's status; the weights must be
+ * those after the first step. */
 static ls_status run_two_steps(struct session *s, struct samples *samples, size_t row, bool *unchanged) {
     uint64_t before = 0, after = 1, state;
     s->parallel->check_each_loss = true;
@@ -101,7 +102,7 @@ static ls_status run_two_steps(struct session *s, struct samples *samples, size_
     if (status == LS_OK) status = session_hash(s, &before, &state);
     if (status == LS_OK && row != SIZE_MAX) ((float *)(uintptr_t)samples->batches[1].inputs)[row * PIXELS + 5] = NAN;
     if (status == LS_OK) status = ls_step_gradients(s->parallel, &samples->batches[1]);
-    (void)session_synchronize(s); /* a failed operation is told here once more */
+    (void)session_synchronize(s); /* it reports a failed operation once more */
     if (session_hash(s, &after, &state) != LS_OK) after = before + 1;
     *unchanged = before == after;
     return status;
@@ -137,8 +138,8 @@ TEST(dataparallel_names_the_device) {
     expect_stop(MODE_DP, 3, 11, "in the input batch on device 2; lower");
 }
 
-/* The rank that has the NaN says where; the others, whose losses are finite, say which rank and why; none has taken the
- * step. */
+/* The rank that has the NaN names the place; the others, whose losses are finite, name that rank and the reason; no
+ * rank has updated its weights. */
 static void diverge_on_rank_1(struct rank *rank) {
     struct plan plan = make_plan(MODE_DDP, rank->world_size);
     struct session session = {0};
@@ -165,7 +166,7 @@ static void diverge_on_rank_1(struct rank *rank) {
 
 TEST(ddp_names_the_rank_and_tells_the_others) { run_good_ranks(3, diverge_on_rank_1, "inline"); }
 
-/* Without the wish for it (shuffled streams), a step looks at no loss. */
+/* Unless requested (as with shuffled streams), a step does not read its loss. */
 TEST(the_look_is_the_loops_wish) {
     struct plan plan = make_plan(MODE_SINGLE, 1);
     struct session session;

@@ -1,5 +1,5 @@
-/* Two micro-batches of a step in flight, as a pipeline has them, each with a place and a frame of its own: under the real
- * driver, in random orders of the streams, with the bits of one after the other. */
+/* Two micro-batches of a step in flight, as in a pipeline, each with its own place and frame: with the real driver, in
+ * random orders of the streams, with the bits of sequential micro-batches. */
 #include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
@@ -37,7 +37,7 @@ static void let_two_fly(struct session *s) {
     ops = *s->parallel->ops;
     ops.forward_backward = forward_backward;
     s->parallel->ops = &ops;
-    s->parallel->losses[0] = 1; /* as of a step long ago */
+    s->parallel->losses[0] = 1; /* the loss of an earlier step */
     assert_int_equal(ls_parallel_add_places(s->parallel, IN_FLIGHT), LS_OK);
     for (int f = 0; f < IN_FLIGHT; f++) {
         assert_int_equal(ls_frame_create(&frames[f], s->devices[0], network, LS_FP32, all, MOST_ROWS), LS_OK);
@@ -57,7 +57,7 @@ static void expect_same_bits(const struct plan *plan) {
         if (r == 1) let_two_fly(&runs[r]);
         for (size_t k = 0; k < plan->steps; k++) assert_int_equal(session_step(&runs[r], &samples.batches[k]), LS_OK);
         assert_int_equal(session_hash(&runs[r], &weights, &state[r]), LS_OK);
-        ls_model_gradients(runs[r].model, &gradients[r], &count); /* the last step's */
+        ls_model_gradients(runs[r].model, &gradients[r], &count); /* of the last step */
     }
     assert_true(state[0] == state[1]);
     assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));

@@ -1,5 +1,5 @@
-/* Samples of several rows, as texts are, and inputs that are no activations: a step on them has the bits of a step on as many
- * samples of one row, cut in the same places. */
+/* Samples of several rows, as texts have, and inputs that are not activations: a step has the bits of a step on as many
+ * samples of one row, cut at the same places. */
 #include <string.h>
 
 #include "common/nn/network_internal.h"
@@ -9,7 +9,7 @@
 
 enum { ROWS = 12, INPUTS = 5, CLASSES = 4, MICRO_BATCHES = 2, MOST = 100 };
 
-/* Integers whose bits are those of floats become activations, whatever the precision. */
+/* Integers whose bits are those of floats are converted to activations of the precision. */
 static ls_status bits_plan(ls_layer *layer) {
     layer->out = layer->in;
     return LS_OK;

@@ -1,5 +1,5 @@
-/* The driver of a step: which calls of a mode it makes, and in which order; where a failure ends it; and that a caller
- * may look between micro-batches, and between gradients and update. */
+/* The driver of a step: which calls of a mode it makes, and in which order; where a failure ends the step; and that a
+ * caller can read results between micro-batches, and between gradients and update. */
 #include <string.h>
 
 #include "common/seam/step.h"
@@ -10,7 +10,7 @@
 enum { MICRO_BATCHES = 3 };
 
 static char calls[64];
-static size_t rows;  /* that have been prepared */
+static size_t rows;  /* prepared so far */
 static char failing; /* the call that fails; '\0': none */
 
 static ls_status note(char call) {
@@ -50,7 +50,7 @@ static void expect_calls(const char *wanted) {
 }
 
 static void close_run(struct small_run *r) {
-    (void)ls_device_synchronize(r->device); /* a device that failed works again */
+    (void)ls_device_synchronize(r->device); /* clears the failed device */
     r->parallel->ops = &r->ops;
     small_run_close(r);
 }

@@ -1,4 +1,4 @@
-/* Options of texts: what --data names for a gpt, how its vocabulary completes the model, and what is refused. */
+/* Options of texts: the values of --data for a gpt, how its vocabulary completes the model, and invalid options. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ TEST(a_gpt_without_data_gets_sums_and_other_models_digits) {
     } rows[] = {
         {"gpt", NULL, "sums:0"},
         {"gpt:1,1,8,8,20,scores", NULL, "sums:0"},
-        {"gpt", "data/digits ", "data/digits "}, /* whatever is given stays */
+        {"gpt", "data/digits ", "data/digits "}, /* a given value is not changed */
         {"gpt", "sums:4", "sums:4"},
         {"mlp", NULL, "data/digits"},
         {"mlp", "random:1", "random:1"},
@@ -36,7 +36,7 @@ TEST(a_gpt_without_data_gets_sums_and_other_models_digits) {
     assert_string_equal(ls_train_defaults().data, "data/digits");
 }
 
-/* Even if they are the default's own words. */
+/* Even if the values are those of the defaults. */
 TEST_IN(scratch, images_that_are_given_are_refused) {
     char given[] = "data/digits";
     static const char *const data[] = {"stream:data/digits", "/nowhere"};
@@ -45,7 +45,7 @@ TEST_IN(scratch, images_that_are_given_are_refused) {
         ls_train_options o = options_for("gpt", i < 2 ? data[i] : given);
         assert_int_equal(ls_train_options_check(&o, 1), LS_OK);
         assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-        scratch_expect_error("has images, and gpt takes tokens", o.data);
+        scratch_expect_error("has images, but gpt takes tokens", o.data);
         assert_true(!train && !test);
     }
 }
@@ -82,10 +82,10 @@ TEST_IN(scratch, the_datas_vocabulary_completes_the_model) {
     assert_true(!train && !test);
     o = options_for("gpt", "sums:x");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-    scratch_expect_error("sums:x", "no number");
+    scratch_expect_error("sums:x", "expected a number as the seed");
     o = options_for("gpt", "text:");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-    scratch_expect_error("names no file", NULL);
+    scratch_expect_error("needs the name of a file", NULL);
 }
 
 TEST_IN(scratch, a_model_of_images_takes_no_text) {
@@ -98,7 +98,7 @@ TEST_IN(scratch, a_model_of_images_takes_no_text) {
         assert_int_equal(ls_train_open_first(&o, &train, &test), LS_OK);
         assert_true(!train && !test);
         assert_int_equal(ls_train_open_data(&o, model, &train, &test), LS_ERR_USAGE);
-        scratch_expect_error("is a text, and mlp:784,10 takes images", data[i]);
+        scratch_expect_error("is a text, but mlp:784,10 takes images", data[i]);
         assert_null(ls_train_data_folder(&o));
     }
     assert_int_equal(ls_train_sample_tokens(model), 0);
@@ -110,15 +110,15 @@ TEST_IN(scratch, only_a_text_is_continued_and_by_what_computes) {
     ls_train_options o = options_for("convnet", NULL);
     o.generate = 5;
     assert_int_equal(ls_train_options_check(&o, 1), LS_ERR_USAGE);
-    scratch_expect_error("--generate continues a text, and convnet takes images", NULL);
+    scratch_expect_error("--generate continues a text, but convnet takes images", NULL);
     o = options_for("gpt", NULL);
     o.generate = 5;
     o.device_kind = LS_TRAIN_DEVICES_META;
     assert_int_equal(ls_train_options_check(&o, 1), LS_ERR_USAGE);
-    scratch_expect_error("--generate does not go with meta devices", NULL);
+    scratch_expect_error("--generate cannot be combined with meta devices", NULL);
 }
 
-/* Each file of a text is an input, which no output may name. */
+/* Each file of a text is an input, which must not be named as an output. */
 TEST_IN(scratch, no_output_replaces_a_text) {
     char data[700], text[] = "a text";
     scratch_write("one", text, sizeof text - 1);

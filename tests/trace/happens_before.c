@@ -1,4 +1,4 @@
-/* happens_before — whether `b` is found among what comes behind `a`, and what comes behind that. */
+/* happens_before — a search from `a` through all tasks that must begin after it. */
 #include "tests/trace/happens_before.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct search {
     int *found, count;
 };
 
-/* A task, and those that meet with it. */
+/* A task, and the other tasks of its meeting. */
 static void add(struct search *s, int task) {
     if (task == LS_NONE || s->seen[task]) return;
     int count = 1, meeting = ls_trace_task(s->trace, task)->meeting;

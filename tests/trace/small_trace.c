@@ -29,14 +29,14 @@ int small_collective(ls_trace *trace, int lane, uint32_t number, int ranks) {
     return ls_trace_add_task(trace, &task);
 }
 
-/* Gives the last task of the trace times and a step, and 1.5 us of its own. */
+/* Sets times and a step of the last task of the trace, with 1.5 us of probes. */
 static void at(ls_trace *trace, bool timed, double start_us, double dur_us) {
     int last = ls_trace_task_count(trace) - 1;
     if (timed) ls_trace_set_times(trace, last, start_us - 0.25, start_us, start_us + dur_us);
 }
 
 static void add_rank(ls_trace *trace, int rank, bool timed) {
-    double t = 5000.125 + rank; /* a clock that began long ago */
+    double t = 5000.125 + rank; /* not near 0, as in a real run */
     int host = small_lane(trace, LS_LANE_HOST, rank, rank), compute = small_lane(trace, LS_LANE_COMPUTE, rank, rank);
     int copy = small_lane(trace, LS_LANE_COPY, rank, rank), comm = small_lane(trace, LS_LANE_COMM, rank, rank);
     struct ls_task task = ls_task_default(LS_TASK_HOST, "launch \"gemm\" \\ \x01 \xC3\xA9", host);
@@ -65,9 +65,9 @@ static void add_rank(ls_trace *trace, int rank, bool timed) {
     int reduced = small_collective(trace, comm, 5, 2);
     at(trace, timed, t + 15, 4);
     int wait = small_task(trace, LS_TASK_HOST, "wait for all_reduce", host);
-    at(trace, timed, t + 14.75, 4.75); /* begins before what it waits for */
+    at(trace, timed, t + 14.75, 4.75); /* begins before the task that it waits for */
     ls_trace_add_edge(trace, copied, kernel);
-    ls_trace_add_edge(trace, copied, kernel); /* twice says no more than once */
+    ls_trace_add_edge(trace, copied, kernel); /* a second edge adds nothing */
     ls_trace_add_edge(trace, launch, kernel); /* in any order */
     ls_trace_add_edge(trace, kernel, reduced);
     ls_trace_add_edge(trace, reduced, wait);
@@ -90,7 +90,7 @@ ls_trace *small_trace(bool timed) {
     about->overlap = true;
     about->steps = 1;
     about->bucket_bytes = 26214400;
-    about->median_step_ms = 0.1 + 0.2; /* needs all its digits */
+    about->median_step_ms = 0.1 + 0.2; /* needs all digits of a double */
     ls_trace_add_parameter(trace, &(struct ls_trace_parameter){"fc1.weight", 200704});
     ls_trace_add_parameter(trace, &(struct ls_trace_parameter){"fc1.bias", 256});
     add_rank(trace, 0, timed);

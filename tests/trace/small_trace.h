@@ -1,5 +1,5 @@
 /* A small trace of two ranks: hosts, streams, every kind of task, edges, a meeting, a lock, marks, texts that need
- * care. */
+ * escapes. */
 #ifndef TESTS_TRACE_SMALL_TRACE_H
 #define TESTS_TRACE_SMALL_TRACE_H
 
@@ -11,10 +11,10 @@ ls_trace *small_trace(bool timed);
 /* The same, sealed. */
 ls_trace *small_trace_sealed(bool timed);
 
-/* Writes both of its ranks into FOLDER/name, of the scratch folder. */
+/* Writes both ranks' files into FOLDER/name, in the scratch folder. */
 void small_trace_write(const char *name, bool timed);
 
-/* A lane, and a task on it, with the defaults of everything else; their indices. */
+/* Add a lane, and a task on it, with default values for all other fields; return their indices. */
 int small_lane(ls_trace *trace, ls_lane_kind kind, int rank, int device);
 int small_task(ls_trace *trace, ls_task_kind kind, const char *name, int lane);
 

@@ -1,4 +1,4 @@
-/* Traces as files: what is read is what was written, ranks are merged, and a folder is cleared. */
+/* Traces as files: reading gives the trace that was written, ranks are merged, and a folder is cleared. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ TEST_IN(scratch, test_what_is_read_is_what_was_written) {
     small_trace_write("run", true);
     ls_trace *written = small_trace_sealed(true), *read;
     assert_int_equal(ls_trace_read(&read, scratch_path("run")), LS_OK);
-    expect_same_trace(written, read, 5000.125); /* the earliest task begins at 0, the other rank's where they had it */
+    expect_same_trace(written, read, 5000.125); /* the earliest task begins at 0 */
     const struct ls_trace_about *about = ls_trace_what(read);
     assert_string_equal(about->model, "mlp:784,\"10\"");
     assert_true(about->run == 77 && about->median_step_ms == 0.1 + 0.2 && about->overlap &&
@@ -82,7 +82,7 @@ TEST_IN(scratch, test_what_is_read_is_what_was_written) {
     assert_int_equal(ls_trace_parameter(read, 0)->count, 200704);
     int count;
     const int *before = ls_trace_before(read, 6, &count);
-    assert_int_equal(count, 2); /* each once */
+    assert_int_equal(count, 2); /* each edge once */
     assert_true(before[0] == 5 && before[1] == 7);
     assert_true(happens_before(read, 1, 9));
     ls_trace_destroy(written);
@@ -104,13 +104,13 @@ TEST_IN(scratch, test_what_is_written_again_is_the_same) {
 
 /* --- as other JSON libraries write it ------------------------------------------------------------------------------ */
 
-/* A file written again: in one line without blanks, or with members in reverse, blanks and lines everywhere, and
- * exponents; the texts are all escapes. */
+/* A file written again: in one line without blanks, or with members in reverse, blanks and newlines everywhere, and
+ * exponents; all texts are escapes. */
 static void put_escaped(FILE *file, const char *text) {
     fputc('"', file);
     for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
         unsigned code = *at;
-        if (code >= 0xC0) { /* two bytes of UTF-8, which is all that small_trace has */
+        if (code >= 0xC0) { /* two bytes of UTF-8; small_trace has no longer characters */
             code = (code & 0x1F) << 6 | (at[1] & 0x3F);
             at++;
         }
@@ -136,7 +136,7 @@ static void put_again(FILE *file, const cJSON *value, bool strange) {
         fputs(strange ? "\n]" : "]", file);
     } else {
         fputs("{", file);
-        const cJSON *first = value->child, *last = first ? first->prev : NULL; /* cJSON's lists are rings backwards */
+        const cJSON *first = value->child, *last = first ? first->prev : NULL; /* in cJSON, first->prev is the last */
         const cJSON *begin = strange ? last : first, *end = strange ? first : last;
         for (item = begin; item; item = item == end ? NULL : strange ? item->prev : item->next) {
             fprintf(file, strange ? "%s\"%s\" :\n" : "%s\"%s\":", item == begin ? "" : ",", item->string);
@@ -192,7 +192,7 @@ TEST_IN(scratch, test_a_trace_without_times_has_none_in_its_file) {
     ls_trace_destroy(read);
 }
 
-/* Both ends of each arrow, by its id: within the lanes' events it never leads back in time. */
+/* Both ends of each arrow, by its id: in the order of the lanes' events, time never decreases. */
 TEST_IN(scratch, test_arrows_end_after_they_begin) {
     small_trace_write("run", true);
     ls_json *json;
@@ -255,7 +255,7 @@ TEST_IN(scratch, test_the_file_says_what_tools_look_for) {
     assert_false(ls_json_failed(json));
     assert_int_equal(kernels, 3);
     assert_int_equal(steps, 1);
-    assert_int_equal(arrows, 3); /* not that from the launch of a kernel */
+    assert_int_equal(arrows, 3); /* none from the launch of a kernel */
     ls_json_close(json);
 }
 
@@ -270,7 +270,7 @@ TEST_IN(scratch, test_merging_puts_ranks_side_by_side) {
     assert_int_equal(ls_trace_create(&read), LS_OK);
     assert_int_equal(ls_trace_read_text(read, "merged.json", text, strlen(text)), LS_OK);
     assert_int_equal(ls_trace_seal(read), LS_OK);
-    assert_int_equal(ls_trace_read(&folder, scratch_path("run")), LS_OK); /* where merged.json lies now */
+    assert_int_equal(ls_trace_read(&folder, scratch_path("run")), LS_OK); /* the folder now contains merged.json */
     expect_same_trace(folder, read, 0);
     assert_int_equal(ls_trace_write_file(read, scratch_path("again.json")), LS_OK);
     expect_same_files("run/merged.json", "again.json");
@@ -279,7 +279,7 @@ TEST_IN(scratch, test_merging_puts_ranks_side_by_side) {
     free(text);
 }
 
-/* More tasks than the reader of a second file first makes room for. */
+/* More tasks than the initial capacity of the reader of a second file. */
 TEST_IN(scratch, test_files_can_be_read_into_one_trace) {
     enum { TASKS = 100 };
     ls_trace *trace;
@@ -309,7 +309,7 @@ TEST_IN(scratch, test_files_can_be_read_into_one_trace) {
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, test_clearing_removes_the_files_of_a_trace_alone) {
-    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK); /* not there yet */
+    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK); /* does not exist yet */
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
     small_trace_write("run", true);
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_OK);

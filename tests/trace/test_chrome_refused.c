@@ -1,4 +1,4 @@
-/* Traces as files: what is refused, and that nothing of others is cleared away. */
+/* Traces as files: invalid files are rejected, and files of other programs are not deleted. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 /* --- damaged files ------------------------------------------------------------------------------------------------ */
 
-/* `text` with the first `what` in it replaced. *line: where that was. */
+/* `text` with the first `what` in it replaced. Sets *line to its line. */
 static char *replaced(const char *text, const char *what, const char *with, int *line) {
     const char *at = strstr(text, what);
     assert_non_null(at);
@@ -29,44 +29,43 @@ static char *replaced(const char *text, const char *what, const char *with, int 
 static const struct damage {
     const char *what, *with, *said;
 } damages[] = {
-    {"\"format\": 1", "\"format\": 2", "another format"},
+    {"\"format\": 1", "\"format\": 2", "format is not 1"},
     {"\"mode\": \"ddp\", ", "", "mode is missing"},
     {"\"world_size\": 2, \"rec", "\"world_size\": -1, \"rec", "world_size must lie between"},
     {"\"world_size\": 2, \"rec", "\"world_size\": 0, \"rec", "world_size must lie between 1"},
     {"\"devices\": 2", "\"devices\": 0", "devices must lie between 1"},
     {"\"recorded_ranks\": 2", "\"recorded_ranks\": 0", "recorded_ranks must lie between 1"},
-    {"\"recorded_ranks\": 2", "\"recorded_ranks\": 3", "3 ranks were recorded, and world_size is 2"},
+    {"\"recorded_ranks\": 2", "\"recorded_ranks\": 3", "3 ranks were recorded, but world_size is 2"},
     {"\"first_step\": 0", "\"first_step\": -1", "first_step must lie between 0"},
     {"\"steps\": 1", "\"steps\": 0", "steps must lie between 1"},
-    {"\"steps\": 1", "\"steps\": 6", "its header says that there are 6 steps, and it has 5 tasks"},
+    {"\"steps\": 1", "\"steps\": 6", "the header announces 6 steps, but the file has only 5 tasks"},
     {"\"rank\": 0", "\"rank\": 2", "rank must lie between 0 and 1"},
-    {"\"steps\": 1", "\"steps\": 1, \"stepps\": 1", "stepps is not known"},
-    {"[\"fc1.bias\", 256]", "[\"fc1.bias\", -1]", "a parameter is [name, count]"},
-    {"[\"fc1.bias\", 256]", "[\"fc1.bias\"]", "a parameter is [name, count]"},
+    {"\"steps\": 1", "\"steps\": 1, \"stepps\": 1", "stepps is not a known key"},
+    {"[\"fc1.bias\", 256]", "[\"fc1.bias\", -1]", "a parameter must be [name, count]"},
+    {"[\"fc1.bias\", 256]", "[\"fc1.bias\"]", "a parameter must be [name, count]"},
     {"\"origin_us\": 5000.125", "\"origin_us\": 1e300", "origin_us must lie between"},
     {"\"distributedInfo\"", "\"otherInfo\"", "distributedInfo is missing"},
-    {"\"kind\": \"compute\"", "\"kind\": \"comput\"", "\"comput\", which is not known"},
+    {"\"kind\": \"compute\"", "\"kind\": \"comput\"", "the unknown value \"comput\""},
     {"\"device\": 0}", "\"device\": -2}", "device must lie between"},
     {"\"device\": 0}", "\"device\": 2}", "device must lie between -1 and 1"},
     {"\"pid\": 1, \"tid\": 1, \"name\": \"thread_name\"", "\"pid\": 3, \"tid\": 1, \"name\": \"thread_name\"",
      "pid must lie between 1 and 2"},
-    {"\"tid\": 2, \"name\": \"thread_name\"", "\"tid\": 3, \"name\": \"thread_name\"",
-     "tid 3 comes where that of tid 2"},
+    {"\"tid\": 2, \"name\": \"thread_name\"", "\"tid\": 3, \"name\": \"thread_name\"", "tid 3; expected that of tid 2"},
     {"\"pid\": 1, \"tid\": 2, \"name\": \"gemm\"", "\"pid\": 1, \"tid\": 5, \"name\": \"gemm\"",
-     "tid 5 is no lane; there are 4"},
+     "tid 5 is not a lane; there are 4 lanes"},
     {"\"pid\": 1, \"tid\": 2, \"name\": \"gemm\"", "\"pid\": 2, \"tid\": 2, \"name\": \"gemm\"",
      "in the file of rank 0"},
-    {"\"id\": 1,", "\"id\": 0,", "task 0 comes where task 1 is due"},
+    {"\"id\": 1,", "\"id\": 0,", "found task 0; expected task 1"},
     {"\"id\": 1, ", "", "id is missing"},
-    {"\"kind\": \"kernel\"", "\"kind\": \"kern\"", "\"kern\", which is not known"},
+    {"\"kind\": \"kernel\"", "\"kind\": \"kern\"", "the unknown value \"kern\""},
     {"\"after\": [0, 2]", "\"after\": [0, 1]", "after must hold ids of other tasks"},
-    {"\"after\": [0, 2]", "\"after\": [0, 5]", "waits for task 5, and there are 5"},
+    {"\"after\": [0, 2]", "\"after\": [0, 5]", "waits for task 5, but there are only 5 tasks"},
     {"\"after\": [0, 2]", "\"after\": [0, 1.5]", "after must hold ids"},
     {"\"after\": [0, 2]", "\"after\": [-1, 2]", "after must hold ids"},
     {"\"after\": [0, 2]", "\"after\": 0", "after must be an array"},
-    {"\"after\": [0, 2]", "\"aftr\": [0, 2]", "aftr is not known"},
+    {"\"after\": [0, 2]", "\"aftr\": [0, 2]", "aftr is not a known key"},
     {"\"us\": 12.345", "\"us\": -2", "us must lie between"},
-    {"\"us\": 12.345", "\"us\": -0.5", "us is -0.5; it must be -1 (not known) or at least 0"},
+    {"\"us\": 12.345", "\"us\": -0.5", "us is -0.5; expected -1 (not known) or at least 0"},
     {"\"us\": 12.345", "\"us\": 1e16", "us must lie between"},
     {"\"us\": 12.345", "\"us\": \"12\"", "us must be a number"},
     {"\"us\": 12.345, ", "", "us is missing"},
@@ -84,22 +83,22 @@ static const struct damage {
     {"ncclDevKernel all", "all", "must begin with \"ncclDevKernel \""},
     {"\"Group size\": 2", "\"Group size\": 0", "Group size must lie between"},
     {"\"Seq\": 5, ", "", "Seq is missing"},
-    {"\"after\": 1}", "\"after\": 5}", "a mark behind task 5"},
+    {"\"after\": 1}", "\"after\": 5}", "a mark follows task 5"},
     {"\"after\": 1}", "\"after\": 0}", "another lane"},
     {"\"ph\": \"i\"", "\"ph\": \"C\"", "phase \"C\""},
     {"\"ph\": \"X\"", "\"PH\": \"X\"", "ph is missing"},
     {"\"args\": {\"id\": 1", "\"arg\": {\"id\": 1", "args is missing"},
-    {"\"name\": \"gemm\", ", "\"name\": \"gemm\" ", "this is not JSON"},
+    {"\"name\": \"gemm\", ", "\"name\": \"gemm\" ", "cannot parse JSON"},
     {"}},\n{\"ph\": \"X\", \"cat\": \"kernel\"", "}}\n{\"ph\": \"X\", \"cat\": \"kernel\"",
-     "no comma before this event"},
+     "expected a comma before this event"},
     {"\n]\n}", "\n]\n", "the file ends too early"},
     {"\n]\n}", "\n]\n}\n{}", "nothing but the trace may be in its file"},
     {"\n]\n}", "\n", "the file ends within its events"},
-    {"\n]\n}", ",\n]\n}", "this is not JSON"},
+    {"\n]\n}", ",\n]\n}", "cannot parse JSON"},
     {"\n]\n}", "\n],\n\"traceEvents\": []}", "traceEvents"},
     {"\n]\n}", "\n] 1}", "a comma is expected here"},
-    {"\"traceEvents\": [", "\"events\": [", "no trace of this program"},
-    {"\"traceEvents\": [", "\"traceEvents\": {}, \"events\": [", "no trace of this program"},
+    {"\"traceEvents\": [", "\"events\": [", "not a trace of this program"},
+    {"\"traceEvents\": [", "\"traceEvents\": {}, \"events\": [", "not a trace of this program"},
 };
 
 TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
@@ -108,11 +107,13 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         int line;
         char *damaged = replaced(text, damages[i].what, damages[i].with, &line), place[32];
-        if (damages[i].with[0] == '}' || damages[i].what[0] == '\n') /* seen further down */
+        if (damages[i].with[0] == '}' || damages[i].what[0] == '\n') /* found further down */
             snprintf(place, sizeof place, "here.json:");
-        else if (strstr(damages[i].said, "its header says"))
+        else if (strstr(damages[i].said, "the header announces"))
             snprintf(place, sizeof place, "here.json:1:");
-        else if (strncmp(damages[i].what, "\"traceEvents", 12) == 0 || strstr(damages[i].what, "distributedInfo"))
+        else if (strncmp(damages[i].what, "\"traceEvents", 12) == 0)
+            snprintf(place, sizeof place, "here.json ");
+        else if (strstr(damages[i].what, "distributedInfo"))
             snprintf(place, sizeof place, "here.json:");
         else
             snprintf(place, sizeof place, "here.json:%d:", line);
@@ -130,7 +131,7 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
 TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
     small_trace_write("run", true);
     char *text = scratch_read_text("run/rank_0.pt.trace.json");
-    size_t whole = strlen(text) - 1; /* without the last line's end it is the same */
+    size_t whole = strlen(text) - 1; /* the last newline is optional */
     for (size_t length = 0; length < whole; length += length < 200 ? 1 : 37) {
         ls_trace *trace;
         assert_int_equal(ls_trace_create(&trace), LS_OK);
@@ -143,7 +144,7 @@ TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
 
 /* --- folders ------------------------------------------------------------------------------------------------------ */
 
-/* Writes FOLDER/name with something replaced in it. */
+/* Writes FOLDER/name with a part of it replaced. */
 static void damage_file(const char *name, const char *what, const char *with) {
     int line;
     char *text = scratch_read_text(name), *damaged = replaced(text, what, with, &line);
@@ -173,7 +174,7 @@ TEST_IN(scratch, test_folders_that_hold_no_whole_run_are_refused) {
     assert_int_equal(rename(scratch_path("run/rank_0.pt.trace.json"), scratch_path("run/rank_1.pt.trace.json")), 0);
     char *text = scratch_read_text("run/rank_1.pt.trace.json");
     scratch_write("run/rank_0.pt.trace.json", text, strlen(text));
-    expect_folder_refused(LS_ERR_INVALID, "this is the file of rank 0", "rank_1.pt.trace.json:1:");
+    expect_folder_refused(LS_ERR_INVALID, "the file is of rank 0", "rank_1.pt.trace.json:1:");
     scratch_write("run/rank_2.pt.trace.json", text, strlen(text));
     free(text);
     small_trace_write("run", true);
@@ -184,12 +185,12 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
     static const struct {
         const char *what, *with, *said;
     } rows[] = {
-        {"\"batch_size\": 64", "\"batch_size\": 32", "batch_size is another one"},
-        {"\"model\": \"mlp", "\"model\": \"cnn", "model is another one"},
-        {"\"run\": 77", "\"run\": 78", "run is another one"},
-        {"\"overlap\": true", "\"overlap\": false", "overlap is another one"},
-        {"[\"fc1.bias\", 256]", "[\"fc1.bias\", 255]", "parameter 1 is another one"},
-        {", [\"fc1.bias\", 256]", "", "1 parameters, and 2 in the other files"},
+        {"\"batch_size\": 64", "\"batch_size\": 32", "batch_size differs"},
+        {"\"model\": \"mlp", "\"model\": \"cnn", "model differs"},
+        {"\"run\": 77", "\"run\": 78", "run differs"},
+        {"\"overlap\": true", "\"overlap\": false", "overlap differs"},
+        {"[\"fc1.bias\", 256]", "[\"fc1.bias\", 255]", "parameter 1 differs"},
+        {", [\"fc1.bias\", 256]", "", "1 parameters, but 2 in the other files"},
         {"\"Seq\": 5", "\"Seq\": 6", "1 tasks for 2 ranks"},
         {"\"Group size\": 2", "\"Group size\": 3", "of 3 ranks here"},
         {"\"Collective name\": \"all_reduce\"", "\"Collective name\": \"broadcast\"", "\"all_reduce\" of 2 elsewhere"},
@@ -201,7 +202,7 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
     }
     small_trace_write("run", true);
     damage_file("run/rank_1.pt.trace.json", "\"device_name\": \"\"",
-                "\"device_name\": \"another\""); /* a rank may have its own */
+                "\"device_name\": \"another\""); /* ranks may differ in it */
     ls_trace *trace;
     assert_int_equal(ls_trace_read(&trace, scratch_path("run")), LS_OK);
     ls_trace_destroy(trace);
@@ -219,9 +220,9 @@ TEST_IN(scratch, test_a_cycle_is_refused_where_it_lies) {
 
 static void expect_not_cleared(const char *file) {
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_ERR_INVALID);
-    scratch_expect_error(file, "move it away");
+    scratch_expect_error(file, "move the file away");
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_ERR_INVALID);
-    scratch_expect_error(file, "move it away");
+    scratch_expect_error(file, "move the file away");
     assert_int_equal(access(scratch_path("run/rank_1.pt.trace.json"), F_OK), 0);
 }
 
@@ -235,7 +236,7 @@ TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
         assert_int_equal(remove(scratch_path(names[i % 3])), 0);
     }
     small_trace_write("run", true);
-    alarm(20); /* rather die than wait for a writer */
+    alarm(20); /* ends the test instead of waiting for a writer */
     assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
     assert_int_equal(mkfifo(scratch_path("run/rank_1.pt.trace.json"), 0600), 0);
     expect_not_cleared("rank_1.pt.trace.json");
@@ -253,7 +254,7 @@ TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
     scratch_expect_error("cannot read the folder", "Not a directory");
 }
 
-/* Found before the steps are recorded: a sticky folder lets nobody replace another user's files. */
+/* Found before the steps are recorded: in a sticky folder a user cannot replace another user's files. */
 TEST_IN(scratch, test_another_users_trace_in_a_sticky_folder) {
     small_trace_write("run", true);
     assert_int_equal(chmod(scratch_folder(), 0755), 0);
@@ -267,7 +268,7 @@ TEST_IN(scratch, test_another_users_trace_in_a_sticky_folder) {
     if (child == 0) {
         if (setresuid(65534, 65534, 65534) != 0) _exit(100);
         assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_ERR_IO);
-        scratch_expect_error("its folder does not let this user replace it", NULL);
+        scratch_expect_error("this user may not replace files in its folder", NULL);
         _exit(0);
     }
     int status = 0;

@@ -12,7 +12,7 @@ static const struct ls_task *task_of(const ls_trace *trace, const char *name) {
 
 static void expect_near(double value, double expected) { assert_true(fabs(value - expected) < 1e-9); }
 
-/* A worker runs what a host launches: the host goes on meanwhile. */
+/* A worker runs the tasks that a host launches, while the host continues. */
 TEST_IN(scratch, test_a_launch_is_a_task_of_the_host_and_one_of_the_stream) {
     struct records threads[2] = {{.thread.name = "rank 3"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "gemm", 12, 1, 100, 102)->phase = "forward";
@@ -29,7 +29,7 @@ TEST_IN(scratch, test_a_launch_is_a_task_of_the_host_and_one_of_the_stream) {
     assert_int_equal(stream->kind, LS_LANE_COMM);
     int launch = records_task(trace, "launch relu", 0), run = records_task(trace, "relu", 0);
     records_expect_edge(trace, launch, run);
-    expect_near(ls_trace_task(trace, launch)->us, 6); /* what it did since its last launch is its own */
+    expect_near(ls_trace_task(trace, launch)->us, 6); /* includes its work since the last launch */
     expect_near(ls_trace_task(trace, launch)->start_us, 102);
     expect_near(ls_trace_task(trace, launch)->end_us, 108);
     assert_int_equal(records_edge_count(trace, launch), 0);
@@ -60,7 +60,7 @@ TEST_IN(scratch, test_lanes_do_not_depend_on_who_wrote_first) {
     }
 }
 
-/* The host runs it itself: its own time is what lies before and behind. */
+/* The host runs the task itself: its own time is the time before and after it. */
 TEST_IN(scratch, test_inline_work_is_not_the_hosts_time) {
     struct records host = {0};
     records_inline(&host, "gemm", 10, 1, 100, 101, 150, 152);
@@ -80,7 +80,7 @@ TEST_IN(scratch, test_inline_work_is_not_the_hosts_time) {
     ls_trace_destroy(trace);
 }
 
-/* Each record was written in one task of the host, also those that are no task. */
+/* Records that are no tasks count, too: each belongs to one task of the host. */
 TEST_IN(scratch, test_a_task_of_the_host_knows_its_records) {
     struct records host = {0};
     records_inline(&host, "gemm", 10, 1, 100, 101, 150, 152); /* a LAUNCH and a RUN */
@@ -91,24 +91,24 @@ TEST_IN(scratch, test_a_task_of_the_host_knows_its_records) {
     ls_probe_stop();
     ls_trace *trace = records_resolve(&host, 1, false);
     double each_us = ls_probe_record_us();
-    assert_true(task_of(trace, "launch gemm")->probes_us == fmin(1, 2 * each_us)); /* no more than the task took */
+    assert_true(task_of(trace, "launch gemm")->probes_us == fmin(1, 2 * each_us)); /* at most the task's own time */
     assert_true(task_of(trace, "launch relu")->probes_us == 4 * each_us);
     assert_true(task_of(trace, "relu")->probes_us == 0);
     ls_trace_destroy(trace);
     ls_probe_drop();
 }
 
-/* Two streams of one device; nothing was timed, as on a GPU. */
+/* Two streams of one device, without times, as on a GPU. */
 TEST_IN(scratch, test_events_order_streams) {
     struct records host = {0};
     records_event(&host, LS_PROBE_WAIT, 10, 500, 8, 0, 1);   /* recorded before the probes began */
-    records_event(&host, LS_PROBE_RECORD, 12, 500, 1, 1, 2); /* nothing is there yet */
+    records_event(&host, LS_PROBE_RECORD, 12, 500, 1, 1, 2); /* the stream has no work yet */
     records_event(&host, LS_PROBE_WAIT, 10, 500, 1, 2, 3);
     records_add(&host, LS_PROBE_LAUNCH, "gemm", 10, 1, 3, 4);
     records_event(&host, LS_PROBE_RECORD, 10, 600, 1, 4, 5);
     records_add(&host, LS_PROBE_LAUNCH, "relu", 10, 2, 5, 6);
     records_event(&host, LS_PROBE_WAIT, 12, 600, 1, 6, 7);
-    records_event(&host, LS_PROBE_RECORD, 12, 700, 1, 7, 8); /* stands for what the stream waits for */
+    records_event(&host, LS_PROBE_RECORD, 12, 700, 1, 7, 8); /* stands for the tasks that the stream waits for */
     records_event(&host, LS_PROBE_WAIT, 11, 700, 1, 8, 9);
     records_add(&host, LS_PROBE_LAUNCH, "copy", 11, 1, 9, 10);
     records_add(&host, LS_PROBE_LAUNCH, "reduce", 12, 1, 10, 11);
@@ -120,16 +120,16 @@ TEST_IN(scratch, test_events_order_streams) {
     records_expect_edge(trace, gemm, copy);
     records_expect_edge(trace, gemm, reduce);
     assert_int_equal(records_edge_count(trace, reduce), 2);
-    assert_int_equal(records_edge_count(trace, again), 1); /* a wait is for the next task alone: the others follow it */
+    assert_int_equal(records_edge_count(trace, again), 1); /* an edge to the next task only: later ones follow */
     assert_false(happens_before(trace, records_task(trace, "relu", 0), reduce));
     assert_true(happens_before(trace, gemm, again));
     assert_true(ls_trace_task(trace, gemm)->us < 0 && isnan(ls_trace_task(trace, gemm)->start_us));
     assert_int_equal(records_edge_count(trace, records_task(trace, "launch copy", 0)), 0); /* the host does not wait */
-    expect_near(task_of(trace, "launch gemm")->us, 4); /* calls about events count for the next task */
+    expect_near(task_of(trace, "launch gemm")->us, 4); /* the time of event calls counts for the next task */
     ls_trace_destroy(trace);
 }
 
-/* An event's tickets are told apart, also where another thread waits for them. */
+/* A wait is for the ticket that it names, also if another thread waits. */
 TEST_IN(scratch, test_a_wait_is_for_the_ticket_it_names) {
     struct records threads[2] = {{.thread.name = "a"}, {.thread.name = "b"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "first", 10, 1, 0, 1);
@@ -140,7 +140,7 @@ TEST_IN(scratch, test_a_wait_is_for_the_ticket_it_names) {
     records_add(&threads[1], LS_PROBE_LAUNCH, "after first", 20, 1, 6, 7);
     records_event(&threads[1], LS_PROBE_WAIT, 20, 500, 2, 7, 8);
     records_add(&threads[1], LS_PROBE_LAUNCH, "after second", 20, 2, 8, 9);
-    for (uint32_t i = 0; i < 3; i++) /* of several tasks of a stream, the last says it all, in whatever order */
+    for (uint32_t i = 0; i < 3; i++) /* of several tasks of a stream the last is enough, in any order of the waits */
         records_event(&threads[1], LS_PROBE_WAIT, 30, 500, i == 1 ? 2 : 1, 10 + i, 11 + i);
     records_add(&threads[1], LS_PROBE_LAUNCH, "after both", 30, 1, 14, 15);
     ls_trace *trace = records_resolve(threads, 2, false);
@@ -152,7 +152,7 @@ TEST_IN(scratch, test_a_wait_is_for_the_ticket_it_names) {
     ls_trace_destroy(trace);
 }
 
-/* A stream that its host runs is held up by a wait, and the host with it. */
+/* A wait of a stream that its host runs also delays the host. */
 TEST_IN(scratch, test_a_wait_of_an_inline_stream_is_the_hosts) {
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "copy", 11, 1, 0, 1);
@@ -182,12 +182,12 @@ TEST_IN(scratch, test_a_host_waits_for_streams_and_events) {
     records_expect_edge(trace, records_task(trace, "gemm", 0), event);
     records_expect_edge(trace, records_task(trace, "relu", 0), stream);
     expect_near(ls_trace_task(trace, event)->us, 2);                              /* waking up */
-    expect_near(ls_trace_task(trace, records_task(trace, "host", 0))->us, 5 - 3); /* what came before is a task */
+    expect_near(ls_trace_task(trace, records_task(trace, "host", 0))->us, 5 - 3); /* the time before it is a task */
     expect_near(ls_trace_task(trace, records_task(trace, "host", 1))->us, 30 - 22);
-    expect_near(ls_trace_task(trace, stream)->us, 1); /* it was over: the call itself */
+    expect_near(ls_trace_task(trace, stream)->us, 1); /* the wait had nothing left to do: the call itself */
     ls_trace_destroy(trace);
     trace = records_resolve(threads, 2, true);
-    expect_near(task_of(trace, "wait for event")->us, 1.7); /* no more than the CPU time of all of it */
+    expect_near(task_of(trace, "wait for event")->us, 1.7); /* at most the CPU time of the whole wait */
     expect_near(ls_trace_task(trace, records_task(trace, "host", 1))->us, 0.8);
     ls_trace_destroy(trace);
 }
@@ -196,7 +196,7 @@ TEST_IN(scratch, test_a_flag_that_is_raised_lets_others_go) {
     struct records threads[3] = {{.thread.name = "main"}, {.thread.name = "first"}, {.thread.name = "second"}};
     records_add(&threads[0], LS_PROBE_RAISE, "start", 900, 7, 10, 10);
     records_add(&threads[0], LS_PROBE_AWAIT, "done", 901, 3, 12, 60);
-    records_add(&threads[1], LS_PROBE_AWAIT, "start", 900, 7, 2, 9.5); /* off before the other read the clock */
+    records_add(&threads[1], LS_PROBE_AWAIT, "start", 900, 7, 2, 9.5); /* ended before the raiser read the clock */
     records_add(&threads[1], LS_PROBE_RAISE, "done", 901, 2, 50, 50);
     records_add(&threads[1], LS_PROBE_RAISE, "done", 901, 5, 55, 55); /* 3 is reached with 5 */
     records_add(&threads[1], LS_PROBE_RAISE, "done", 901, 6, 56, 56);
@@ -212,7 +212,7 @@ TEST_IN(scratch, test_a_flag_that_is_raised_lets_others_go) {
     expect_near(ls_trace_task(trace, finished)->us, 5);
     expect_near(ls_trace_task(trace, waited)->us, 0);
     expect_near(ls_trace_task(trace, done)->us, 5);                                          /* from 50 on */
-    expect_near(ls_trace_task(trace, records_task(trace, "wait for nobody", 0))->us, 8 - 4); /* for what is not known */
+    expect_near(ls_trace_task(trace, records_task(trace, "wait for nobody", 0))->us, 8 - 4); /* an unknown flag */
     ls_trace_destroy(trace);
 }
 
@@ -232,13 +232,13 @@ TEST_IN(scratch, test_a_lock_is_held_by_one_after_another) {
     assert_int_equal(task_of(trace, "unlock gil")->lock, 0);
     assert_int_equal(task_of(trace, "launch free")->lock, LS_NONE);
     ls_trace_destroy(trace);
-    trace = records_resolve(threads, 2, true); /* on too few cores the order of the turns is chance */
+    trace = records_resolve(threads, 2, true); /* on too few cores the order of the turns is accidental */
     assert_int_equal(records_edge_count(trace, records_task(trace, "lock gil", 1)), 0);
     assert_int_equal(ls_trace_task(trace, records_task(trace, "unlock gil", 1))->lock, 0);
     ls_trace_destroy(trace);
 }
 
-/* Two replicas in one process reduce together; the second came last. */
+/* Two replicas in one process reduce together; the second arrived last. */
 TEST_IN(scratch, test_a_meeting_makes_a_collective) {
     struct records threads[2] = {{.thread.name = "a"}, {.thread.name = "b"}};
     for (int t = 0; t < 2; t++) {
@@ -258,14 +258,14 @@ TEST_IN(scratch, test_a_meeting_makes_a_collective) {
     const struct ls_task *task = ls_trace_task(trace, records_task(trace, "reduce bucket", 1));
     assert_int_equal(task->kind, LS_TASK_COLLECTIVE);
     assert_int_equal(task->bytes, 4096);
-    expect_near(task->us, 9); /* since the meeting; waiting for the other is nobody's work */
+    expect_near(task->us, 9); /* from the meeting on; waiting for the other replica is not work */
     expect_near(task->start_us, 7);
     ls_trace_destroy(trace);
     threads[1].records[0].peers = 3;
     records_refused(threads, 2, "of 3 to another");
 }
 
-/* Where nothing is computed a RUN takes no time, and stands behind its meeting. */
+/* If nothing is computed a RUN takes no time, and is recorded after its meeting. */
 TEST_IN(scratch, test_meta_devices_leave_times_open) {
     struct records host = {0};
     records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 9, 20, 20)->peers = 8;
@@ -284,7 +284,7 @@ TEST_IN(scratch, test_copies_say_where_from_and_where_to) {
     launch->from = -1;
     launch->to = 1;
     launch->bytes = 100;
-    launch = records_add(&host, LS_PROBE_LAUNCH, "copy", 10, 1, 1, 2); /* on whichever stream */
+    launch = records_add(&host, LS_PROBE_LAUNCH, "copy", 10, 1, 1, 2); /* on any stream */
     launch->from = 1;
     launch->to = 0;
     ls_trace *trace = records_resolve(&host, 1, false);
@@ -315,8 +315,8 @@ TEST_IN(scratch, test_marks_lie_on_their_stream_or_thread) {
     ls_trace_destroy(trace);
 }
 
-/* A worker's RUN holds what its task did: a flag that it raised is raised by the stream. What a thread ran for others
- * is not its own time. */
+/* A worker's RUN contains the records of its task: a flag that the task raised is raised by the stream. The time in
+ * which a thread ran tasks of streams is not its own. */
 TEST_IN(scratch, test_what_lies_within_a_run_is_the_streams) {
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "task", 10, 1, 0, 1);
@@ -328,7 +328,7 @@ TEST_IN(scratch, test_what_lies_within_a_run_is_the_streams) {
     assert_int_equal(ls_trace_lane_count(trace), 2);
     records_expect_edge(trace, records_task(trace, "task", 0), records_task(trace, "wait for flag", 0));
     ls_trace_destroy(trace);
-    struct records lone = {0}; /* the shuffled streams: a host runs what is due while it waits */
+    struct records lone = {0}; /* shuffled streams: a host runs tasks that are due while it waits */
     records_add(&lone, LS_PROBE_LAUNCH, "a", 10, 1, 0, 1);
     records_add(&lone, LS_PROBE_LAUNCH, "b", 12, 1, 1, 2);
     records_add(&lone, LS_PROBE_RUN, "a", 10, 1, 4, 9);
@@ -340,7 +340,7 @@ TEST_IN(scratch, test_what_lies_within_a_run_is_the_streams) {
     ls_trace_destroy(trace);
 }
 
-/* A GPU's RUNs are written down after the fact, by whoever read its clock: nothing lies within them. */
+/* A GPU's RUNs are written later, by the thread that read its clock: they contain no records. */
 TEST_IN(scratch, test_runs_that_are_written_later_hold_nothing) {
     struct records host = {0};
     records_add(&host, LS_PROBE_LAUNCH, "a", 10, 1, 0, 1);

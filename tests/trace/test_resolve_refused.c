@@ -1,5 +1,5 @@
-/* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches
- * them. */
+/* Resolving rejects records that no threads can have written, and distinguishes the pairs of numbers by which it
+ * matches them. */
 #include <math.h>
 
 #include "common/trace/pair_map.h"
@@ -23,16 +23,16 @@ TEST_IN(scratch, test_records_that_cannot_be_are_refused) {
     records_refused(&host, 1, "was launched behind 2");
     host = (struct records){0};
     records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 1, 1, 1);
-    records_refused(&host, 1, "within no work");
+    records_refused(&host, 1, "outside any work");
     records_add(&host, LS_PROBE_LAUNCH, "later", 10, 1, 2, 3);
-    records_refused(&host, 1, "within no work");
+    records_refused(&host, 1, "outside any work");
     host = (struct records){0};
     records_add(&host, LS_PROBE_RAISE, "flag", 900, 1, 8, 8);
     records_add(&host, LS_PROBE_RAISE, "flag", 900, 2, 7, 7);
     records_refused(&host, 1, "ended before");
     host = (struct records){0};
     records_add(&host, LS_PROBE_LAUNCH, "gemm", 13, 1, 0, 1);
-    records_refused(&host, 1, "a stream of kind 3");
+    records_refused(&host, 1, "a stream of unknown kind 3");
 }
 
 TEST_IN(scratch, test_pairs_are_told_apart) {

@@ -13,7 +13,7 @@ static ls_trace *empty_trace(void) {
     return trace;
 }
 
-/* Seals, and expects to be refused with these words. */
+/* Seals, and expects this error. */
 static void expect_refused(ls_trace *trace, const char *text, const char *another) {
     assert_int_equal(ls_trace_seal(trace), LS_ERR_INVALID);
     scratch_expect_error(text, another);
@@ -29,7 +29,7 @@ TEST_IN(scratch, test_texts_are_kept_once) {
     ls_trace *trace = empty_trace();
     char text[64], first[64];
     const char *kept[1000];
-    for (int i = 0; i < 1000; i++) { /* more than a block, and than the first tables */
+    for (int i = 0; i < 1000; i++) { /* more than a block, and than the initial tables */
         snprintf(text, sizeof text, "a text of some length %d", i);
         kept[i] = ls_trace_text(trace, text);
     }
@@ -98,19 +98,19 @@ TEST_IN(scratch, test_what_happens_before_what) {
     assert_true(happens_before(trace, LAUNCH, GEMM));       /* an edge */
     assert_true(happens_before(trace, LAUNCH, WAIT));       /* the lane */
     assert_true(happens_before(trace, COPY, WAIT));         /* three edges */
-    assert_true(happens_before(trace, GEMM, OTHER_REDUCE)); /* a meeting begins when all have come */
+    assert_true(happens_before(trace, GEMM, OTHER_REDUCE)); /* a meeting begins when all have arrived */
     assert_true(happens_before(trace, COPY, OTHER_WAIT));
     assert_false(happens_before(trace, GEMM, LAUNCH));
     assert_false(happens_before(trace, GEMM, GEMM));
     assert_false(happens_before(trace, LAUNCH, COPY));
     assert_false(happens_before(trace, GEMM, OTHER_GEMM));
-    assert_false(happens_before(trace, REDUCE, OTHER_REDUCE)); /* they are one */
+    assert_false(happens_before(trace, REDUCE, OTHER_REDUCE)); /* they are one meeting */
     assert_false(happens_before(trace, WAIT, OTHER_WAIT));
-    assert_true(happens_before(trace, LAUNCH, OTHER_WAIT)); /* after all of these, nothing is left over */
+    assert_true(happens_before(trace, LAUNCH, OTHER_WAIT)); /* after all of them, no task is left */
     ls_trace_destroy(trace);
 }
 
-/* A chain over many lanes, against what its construction says. */
+/* A chain over many lanes, compared with its construction. */
 TEST_IN(scratch, test_before_in_a_large_trace) {
     enum { LANES = 16, TASKS = 200000 };
     ls_trace *trace = empty_trace();
@@ -129,7 +129,7 @@ TEST_IN(scratch, test_before_in_a_large_trace) {
 
 TEST_IN(scratch, test_cycles_are_refused_with_two_names) {
     ls_trace *trace = small_trace(false);
-    ls_trace_add_edge(trace, 4, 1); /* gemm waits for what waits for its all-reduce */
+    ls_trace_add_edge(trace, 4, 1); /* gemm waits for a task that waits for its all-reduce */
     expect_refused(trace, "waits for task 1 (\"gemm\" on \"compute\"), which waits for it", "all_reduce");
     trace = empty_trace();
     small_lane(trace, LS_LANE_HOST, 0, 0);
@@ -141,12 +141,12 @@ TEST_IN(scratch, test_cycles_are_refused_with_two_names) {
     small_lane(trace, LS_LANE_COMM, 1, 1);
     small_collective(trace, 0, 1, 2);
     small_collective(trace, 0, 2, 2);
-    small_collective(trace, 1, 2, 2); /* the other rank has them the other way round */
+    small_collective(trace, 1, 2, 2); /* the other rank has them in reverse order */
     small_collective(trace, 1, 1, 2);
     expect_refused(trace, "all_reduce", "which waits for it");
 }
 
-/* A cycle far behind, with much that waits for it and much that it waits for. */
+/* A cycle late in the trace, with many tasks before and after it. */
 TEST_IN(scratch, test_a_cycle_is_named_and_not_what_waits_for_it) {
     ls_trace *trace = empty_trace();
     for (int i = 0; i < 5; i++) small_lane(trace, LS_LANE_COMPUTE, 0, i);
@@ -166,7 +166,7 @@ TEST_IN(scratch, test_a_cycle_is_named_and_not_what_waits_for_it) {
 TEST_IN(scratch, test_what_does_not_exist_is_refused) {
     ls_trace *trace = small_trace(false);
     ls_trace_add_edge(trace, 10, 1);
-    expect_refused(trace, "task 1 waits for task 10", "there are 10");
+    expect_refused(trace, "task 1 waits for task 10", "there are only 10");
     trace = small_trace(false);
     ls_trace_add_edge(trace, 1, -1);
     expect_refused(trace, "task -1 waits", NULL);

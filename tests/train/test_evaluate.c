@@ -1,5 +1,4 @@
-/* What is said of a model from outside of training: right answers, the hash of its weights; and where a step's time
- * went. */
+/* Measures of a trained model: right answers, the hash of its weights; and the phases of a step's time. */
 #include <string.h>
 
 #include "common/base/hash.h"
@@ -9,7 +8,7 @@
 
 enum { SAMPLES = 50, INPUTS = 12, CLASSES = 4, ROOM = 16 };
 
-/* One sample at a time, by looking at the outputs. */
+/* One sample at a time, from the outputs. */
 static int64_t count_slowly(ls_model *model, const ls_dataset *dataset, int64_t begin, int64_t end) {
     int64_t right = 0;
     for (int64_t i = begin; i < end; i++) {
@@ -61,7 +60,7 @@ TEST(the_hash_is_that_of_the_parameters_bits) {
     }
     assert_int_equal(ls_model_hash(model, &hash), LS_OK);
     assert_true(hash == expected);
-    ls_model_buffer(model, 0)->data[0] = 3; /* no parameter */
+    ls_model_buffer(model, 0)->data[0] = 3; /* a buffer, not a parameter */
     assert_int_equal(ls_model_hash(model, &again), LS_OK);
     assert_true(again == hash);
     for (size_t p = 0; p < ls_model_parameter_count(model); p++) {

@@ -1,5 +1,5 @@
-/* What a mode's calls enqueue returns nothing: a failure sticks to the device, and the driver must ask for it behind
- * each of them. */
+/* The calls of a mode return before their enqueued work ends: a failure sticks to the device, and the driver must check
+ * it after each call. */
 #define _GNU_SOURCE
 
 #include "common/seam/step.h"
@@ -14,7 +14,7 @@ enum { FAILING_STEP = 2 };
 
 static struct ls_parallel_ops real;
 static enum call failing;
-static int late; /* calls behind the one that failed */
+static int late; /* calls after the one that failed */
 
 static void note(ls_parallel *p, enum call call) {
     if (p->step > FAILING_STEP || (p->step == FAILING_STEP && call > failing)) late++;
@@ -89,8 +89,8 @@ static ls_status apply_and_fail_beside(ls_parallel *p) {
     return real.apply(p);
 }
 
-/* As where a replica's gradients did not arrive: nobody asks its device before the next hand-over, and in the last step
- * there is none. */
+/* As if a replica's gradients did not arrive: its device is checked at the next hand-off, and the last step has
+ * none. */
 TEST_IN(scratch, nothing_is_saved_behind_a_failure_of_any_device) {
     ls_train_options options = small_run_options();
     options.steps = FAILING_STEP + 1;

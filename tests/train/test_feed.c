@@ -1,4 +1,4 @@
-/* What a run is fed with: what is refused beforehand, how many steps there are, and training on a stream. */
+/* The data of a run: options that are rejected beforehand, the number of steps, and training on a stream. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "tests/train/small_run.h"
 
 static numbers data;
-static ls_sharing sharing; /* of the runs that are looked at; each test begins with strided, even shards */
+static ls_sharing sharing; /* the sharding of the runs that are checked; each test begins with strided, even shards */
 
 static ls_train_options options_of(int64_t batch_size) {
     sharing = (ls_sharing){0};
@@ -29,7 +29,7 @@ static ls_train_options options_of(int64_t batch_size) {
 static void expect_refusal(const ls_train_options *options, int world_size, ls_status expected, const char *text) {
     assert_int_equal(ls_train_check(options, world_size, sharing, &data.base, NULL), expected);
     if (expected != LS_OK) scratch_expect_error(text, NULL);
-    for (int rank = 0; rank < world_size; rank++) { /* each rank comes to the same conclusion */
+    for (int rank = 0; rank < world_size; rank++) { /* each rank computes the same */
         ls_feed feed;
         ls_parallel parallel = {.rank = rank, .data_rank = rank, .data_size = world_size};
         assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), expected);
@@ -39,14 +39,15 @@ static void expect_refusal(const ls_train_options *options, int world_size, ls_s
     }
 }
 
-/* 45 samples on 4 ranks: 12, 11, 11 and 11 of them. */
+/* 45 samples on 4 ranks: 12, 11, 11 and 11. */
 TEST_IN(scratch, ranks_that_would_run_out_at_different_steps) {
     ls_train_options options = options_of(4);
     numbers_init(&data, 45);
     expect_refusal(&options, 4, LS_OK, NULL);
     sharing.uneven = true;
-    expect_refusal(&options, 4, LS_ERR_INVALID,
-                   "rank 0 has 12 steps in an epoch, rank 1 has 11: use --join, or --drop-last, or leave out --uneven");
+    expect_refusal(
+        &options, 4, LS_ERR_INVALID,
+        "rank 0 has 12 steps in an epoch, but rank 1 has 11: use --join or --drop-last, or leave out --uneven");
     assert_int_equal(ls_train_check(&options, 4, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, &data.base, NULL), LS_OK);
     assert_int_equal(ls_train_check(&options, 1, sharing, &data.base, NULL), LS_OK);
     sharing.join = true;
@@ -55,13 +56,13 @@ TEST_IN(scratch, ranks_that_would_run_out_at_different_steps) {
     options.drop_last = true;
     expect_refusal(&options, 4, LS_OK, NULL);
     options.drop_last = false;
-    options.batch_size = 8; /* the same six steps for all, the last with fewer samples on some */
+    options.batch_size = 8; /* the same six steps for all ranks, the last with fewer samples on some */
     expect_refusal(&options, 4, LS_OK, NULL);
     numbers_init(&data, 47);
     options.batch_size = 4;
-    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 12 steps in an epoch, rank 3 has 11");
+    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 12 steps in an epoch, but rank 3 has 11");
     numbers_init(&data, 3);
-    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 1 step in an epoch, rank 3 has 0");
+    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 1 step in an epoch, but rank 3 has 0");
     sharing.join = true;
     expect_refusal(&options, 4, LS_OK, NULL);
 }
@@ -70,7 +71,7 @@ TEST_IN(scratch, streams_need_join_and_equal_batches) {
     ls_train_options options = options_of(6);
     numbers_init_stream(&data, 45);
     expect_refusal(&options, 1, LS_OK, NULL);
-    expect_refusal(&options, 2, LS_ERR_INVALID, "nobody knows how long a stream is, so that its 2 ranks may run out");
+    expect_refusal(&options, 2, LS_ERR_INVALID, "the length of a stream is not known, so its 2 ranks may run out");
     expect_refusal(&options, 4, LS_ERR_INVALID, "a stream's batch of 6 samples cannot be shared equally by 4 ranks");
     sharing.join = true;
     expect_refusal(&options, 2, LS_OK, NULL);
@@ -81,7 +82,7 @@ TEST_IN(scratch, runs_that_are_too_short_or_too_long) {
     ls_train_options options = options_of(46);
     numbers_init(&data, 45);
     options.drop_last = true;
-    expect_refusal(&options, 1, LS_ERR_INVALID, "45 training samples give no full batch of 46; leave out --drop-last");
+    expect_refusal(&options, 1, LS_ERR_INVALID, "45 training samples do not fill a batch of 46; leave out --drop-last");
     options.batch_size = 4;
     options.epochs = INT64_MAX / 16;
     expect_refusal(&options, 1, LS_ERR_USAGE, "epochs are too many");
@@ -95,7 +96,7 @@ static int64_t total_steps(const ls_train_options *options, int rank, int world_
     assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), LS_OK);
     int64_t steps = feed.total_steps;
     ls_feed_close(&feed);
-    ls_feed_close(&feed); /* closed twice is closed */
+    ls_feed_close(&feed); /* closing twice is allowed */
     return steps;
 }
 
@@ -117,7 +118,7 @@ TEST_IN(scratch, the_number_of_steps) {
     assert_true(total_steps(&options, 1, 4) == LS_STEPS_UNKNOWN);
 }
 
-/* Only the main rank says that a stream is not shuffled, and only if it was to be. */
+/* Only the main rank reports that a stream is not shuffled, and only if --shuffle was given. */
 TEST_IN(scratch, a_stream_is_not_shuffled) {
     ls_train_options options = options_of(4);
     sharing.join = true;
@@ -185,7 +186,7 @@ TEST_IN(scratch, resident_batches_are_loaded_once) {
         assert_int_equal(data.reads, (loaded ? (int64_t)p->step + 1 : KEPT) * BATCH);
         if (p->step == KEPT - 1) waited_us = ls_loader_wait_us(feed.loader);
     }
-    assert_true(ls_loader_wait_us(feed.loader) == waited_us); /* not asked again */
+    assert_true(ls_loader_wait_us(feed.loader) == waited_us); /* the loader was not called again */
     ls_feed_close(&feed);
     p->step = 0;
     small_run_close(&run);
@@ -238,13 +239,13 @@ TEST_IN(scratch, a_stream_trains_as_the_unshuffled_folder_does) {
             assert_int_equal(stream.timed_steps, folder.timed_steps);
             assert_true(stream.final_loss == folder.final_loss);
         }
-        options.workers = 3; /* another order, the same samples */
+        options.workers = 3; /* another order of the same samples */
         assert_int_equal(train(&options, &stream), LS_OK);
         assert_true(stream.parameter_hash != folder.parameter_hash);
     }
 }
 
-/* Times of steps are kept for a median at the end: more of them than there is room for at first. */
+/* Times of steps are kept for a median at the end: more than the initial capacity. */
 TEST_IN(scratch, a_stream_of_many_steps) {
     ls_train_options options = options_of(1);
     ls_train_result result;
@@ -264,7 +265,7 @@ TEST_IN(scratch, a_stream_without_a_full_batch) {
     options.drop_last = true;
     options.steps = 5;
     assert_int_equal(train(&options, &result), LS_ERR_INVALID);
-    scratch_expect_error("an epoch of stream:data/digits gives no full batch of 1501", "--drop-last");
+    scratch_expect_error("an epoch of stream:data/digits does not fill a batch of 1501", "--drop-last");
 }
 
 TEST_IN(scratch, streams_that_do_not_fit) {

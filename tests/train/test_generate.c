@@ -1,5 +1,5 @@
-/* Texts in evaluation: loss and accuracy over all tokens, continuations, answers to sums. Outputs are scripted, so that tests
- * know what is right. */
+/* Texts in evaluation: loss and accuracy over all tokens, continuations, answers to sums. Outputs are scripted, so that
+ * tests know the right results. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void close_fixture(struct fixture *f) {
     close_empty_device(f->device);
 }
 
-/* --- outputs that look like nothing, and depend on every token seen --------------------------------------------------- */
+/* --- outputs without a pattern, which depend on every token seen -------------------------------------------------- */
 
 static void mixed(const int32_t *tokens, size_t seen, float *outputs, size_t vocabulary) {
     uint32_t hash = 17;
@@ -94,7 +94,7 @@ TEST(loss_and_accuracy_are_those_of_all_tokens) {
 
 enum { WRITTEN = 50 };
 
-/* The test set's first tokens, and what follows them, as bytes. `temperature` 0: the likeliest. */
+/* The test set's first tokens, and their continuation, as bytes. `temperature` 0: the most likely token. */
 static void write_slowly(const struct fixture *f, size_t context, double temperature, uint64_t seed, uint8_t *bytes) {
     size_t count, vocabulary = (size_t)ls_dataset_spec(f->test)->classes;
     const uint8_t *test = ls_text_tokens(f->test, &count);
@@ -120,7 +120,7 @@ static void write_slowly(const struct fixture *f, size_t context, double tempera
     }
 }
 
-/* Also of a model whose vocabulary is larger than the text's. */
+/* Also for a model whose vocabulary is larger than that of the text. */
 TEST(a_continuation_sees_the_last_tokens_and_takes_the_likeliest) {
     for (int context = 1; context <= 12; context += 11) {
         for (int spare = 0; spare <= 3; spare += 3) {
@@ -163,7 +163,7 @@ TEST_IN(scratch, images_are_not_continued) {
     ls_dataset_close(f.test);
     assert_int_equal(ls_dataset_random(&f.test, 1, 10, &image), LS_OK);
     assert_int_equal(ls_generate(f.model, f.test, &generation, bytes), LS_ERR_INVALID);
-    scratch_expect_error("no text", NULL);
+    scratch_expect_error("needs a text to continue", NULL);
     close_fixture(&f);
 }
 
@@ -171,13 +171,13 @@ TEST_IN(scratch, images_are_not_continued) {
 
 static const char alphabet[] = "+0123456789;=";
 
-/* Sums whose a + b leaves that remainder are answered wrongly: in their last digit, or by an answer that does not end. */
+/* Sums whose a + b has that remainder are answered wrongly: in the last digit, or by an answer that does not end. */
 static struct {
     unsigned divisor, remainder;
     bool endless;
 } mistake;
 
-/* Knows the sum behind the last ";" that it has seen. */
+/* Answers the sum after the last ";" among the tokens seen. */
 static void calculating(const int32_t *tokens, size_t seen, float *outputs, size_t vocabulary) {
     char text[200], right[16];
     unsigned a, b;
@@ -195,7 +195,7 @@ static void calculating(const int32_t *tokens, size_t seen, float *outputs, size
     for (size_t c = 0; c < vocabulary; c++) outputs[c] = c < 13 && alphabet[c] == next ? 1 : 0;
 }
 
-/* How many of the held-out sums from `begin` on are not mistaken. */
+/* The number of held-out sums from `begin` on that are answered correctly. */
 static int64_t count_unmistaken(const ls_dataset *test, int begin, int end) {
     size_t count;
     const uint8_t *tokens = ls_text_tokens(test, &count);
@@ -235,7 +235,8 @@ TEST(answers_are_right_up_to_their_end) {
     close_fixture(&f);
 }
 
-/* A context that a question and its answer just do not fit: the model sees their last tokens, without the ";". */
+/* A context that is slightly too short for a question and its answer: the model sees their last tokens, without the
+ * ";". */
 TEST(a_short_context_sees_a_questions_last_tokens) {
     int64_t right;
     struct fixture f = open_fixture(9, 0, calculating);
@@ -260,7 +261,7 @@ static ls_status add_to_totals(ls_parallel *p, double *values, size_t count) {
 
 static ls_status be_ready(ls_parallel *p) { return (void)p, LS_OK; }
 
-/* Each of three ranks, one after the other: their sums are those of one rank that has all samples and all questions. */
+/* Three ranks, in turn: their sums are those of one rank that has all samples and all questions. */
 TEST(ranks_share_samples_and_answers) {
     static const struct ls_process_ops process = {.sum_over_ranks = add_to_totals, .before_evaluation = be_ready};
     struct fixture f = open_fixture(40, 0, calculating);
@@ -286,7 +287,7 @@ TEST(ranks_share_samples_and_answers) {
     assert_true(fabs(totals[0] / labels - whole.accuracy) <= 1e-12 && whole.accuracy > 0.1 && whole.accuracy < 1);
     assert_true(fabs(totals[1] / labels - whole.test_loss) <= 1e-6 && whole.test_loss > 1);
     assert_true(totals[2] == (double)whole.answers_right);
-    o.data = "random:1"; /* there are no answers */
+    o.data = "random:1"; /* without answers */
     whole = (ls_train_result){0};
     assert_int_equal(ls_measure(&alone, &o, f.test, &whole), LS_OK);
     assert_int_equal(whole.answers, 0);

@@ -7,7 +7,7 @@
 #include "tests/nn/models.h"
 #include "tests/train/trainer.h"
 
-/* A trainer on a CPU device of its own. */
+/* A trainer with its own CPU device. */
 static struct trainer open_here(const struct repetition *r) { return trainer_open(r, open_device(0)); }
 
 static void close_here(struct trainer *t) {
@@ -37,7 +37,7 @@ TEST_IN(scratch, the_mlp_follows_pytorch) { expect_run(&recorded_mlp); }
 
 TEST_IN(scratch, the_convnet_follows_pytorch) { expect_run(&recorded_convnet); }
 
-/* 64 samples in micro-batches of 22 22 20; for batch norm, which has no part in the MLP, it would be another run. */
+/* 64 samples in micro-batches of 22 22 20. With batch norm, which the MLP does not have, the results would differ. */
 TEST_IN(scratch, micro_batches_follow_pytorch) {
     struct trainer t = open_here(&recorded_mlp);
     ls_train_result result;
@@ -52,7 +52,7 @@ TEST_IN(scratch, micro_batches_follow_pytorch) {
     close_here(&t);
 }
 
-/* The comparison itself must not let a NaN or a small departure through. */
+/* The comparison itself must fail for a NaN or a small difference. */
 TEST(a_departure_is_seen) {
     double losses[STORED_MAX_STEPS];
     int count = stored_losses(recorded_mlp.run, losses, STORED_MAX_STEPS);
@@ -93,7 +93,7 @@ TEST_IN(scratch, steps_go_on_over_epochs) {
     close_here(&t);
 }
 
-/* More steps than the ring of losses holds: none is lost or told twice. */
+/* More steps than the ring of losses holds: none is lost or reported twice. */
 TEST_IN(scratch, every_step_has_its_loss) {
     const struct repetition r = {"", "mlp:784,10", 16, 2 * LS_LOSS_RING + 7, LS_SGD, 0.01, 0};
     struct trainer t = open_here(&r);

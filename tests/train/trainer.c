@@ -72,7 +72,7 @@ int read_losses(const char *path, double *losses, int capacity) {
     return count;
 }
 
-/* --- against the record ------------------------------------------------------------------------------------------ */
+/* --- comparison with the recorded run ---------------------------------------------------------------------------- */
 
 void expect_recorded_gradients(const struct repetition *r, ls_device *device, int64_t step, const char *state,
                                const char *gradients) {

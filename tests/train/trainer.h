@@ -1,12 +1,12 @@
-/* Training on one device as tests want it: PyTorch's recorded runs (stored.h) and others, through the loop. All
- * functions assert; tests run in the repository's root. */
+/* Training on one device for tests: PyTorch's recorded runs (stored.h) and others, through the loop. All functions
+ * assert; tests run in the repository's root. */
 #ifndef TESTS_TRAIN_TRAINER_H
 #define TESTS_TRAIN_TRAINER_H
 
 #include "common/train/loop.h"
 #include "tests/checkpoint/stored.h"
 
-/* A recorded run, or one that nobody has recorded (run ""), and the options that repeat it. */
+/* A recorded run, or one without a record (run ""), and the options that repeat it. */
 struct repetition {
     const char *run, *model;
     int64_t batch, steps;
@@ -23,18 +23,17 @@ struct trainer {
     ls_parallel *parallel;
 };
 
-/* The device stays the caller's. The model's parameters are zero. */
+/* The caller owns the device. The model's parameters are zero. */
 struct trainer trainer_open(const struct repetition *r, ls_device *device);
 void trainer_close(struct trainer *t);
 
-/* Gives the model the run's first weights, through a file in the scratch folder; of a run that nobody has recorded,
- * seed 0's. */
+/* Loads the run's initial weights, through a file in the scratch folder; without a recorded run, seed 0's. */
 void trainer_begin(struct trainer *t, const struct repetition *r);
 
-/* ls_train, whose results are not printed: a test's output is cmocka's. */
+/* ls_train, without printing results: a test's output is cmocka's. */
 ls_status trainer_train(struct trainer *t, ls_train_result *result);
 
-/* The losses that --dump-losses has written: how many there are; at most `capacity` are read. */
+/* Reads at most `capacity` losses that --dump-losses has written. Returns their number. */
 int read_losses(const char *path, double *losses, int capacity);
 
 /* The loss and the gradients of one step of a recorded run. */

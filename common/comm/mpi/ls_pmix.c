@@ -1,11 +1,12 @@
-/* ls_pmix — the server that Open MPI's processes of one host ask who they are, where no mpirun has started them.
- *   idea  : MPI_Init expects a PMIx server, which tells each process its rank and exchanges what the processes publish
- *           (their addresses). libpmix contains such a server but for the exchange between hosts, which is the job of
- *           whoever starts it: here the process that started this one, over its standard streams
- *               out  the environment of a rank, "NAME=value\n" each; then for each fence what this host's ranks publish
- *               in   for each fence what all hosts' ranks publish
- *           as frames: 8 bytes of length, and then so many bytes
- *   cost  : it runs while MPI_Init does; the ranks close their connections behind that
+/* ls_pmix — the server that gives Open MPI's processes of one host their ranks, if no mpirun has started them.
+ *   idea  : MPI_Init expects a PMIx server, which tells each process its rank and exchanges the data that the processes
+ *           publish (their addresses). libpmix contains such a server, without the exchange between hosts, which is the
+ *           task of its host process: here the process that started this one, over its standard streams
+ *               out  the environment of a rank, "NAME=value\n" each; then for each fence the data that this host's ranks
+ *                    publish
+ *               in   for each fence the data that all hosts' ranks publish
+ *           as frames: 8 bytes of length, and then that many bytes
+ *   cost  : it runs while MPI_Init does; the ranks close their connections after that
  *   fails : it ends with its standard input, so it never outlives the process that started it; it writes no file
  * usage: ls_pmix NAME HOST HOST-OF-RANK-0,HOST-OF-RANK-1,... */
 #define _GNU_SOURCE
@@ -48,7 +49,7 @@ static void send_frame(void *bytes, size_t size) {
     uint64_t nbytes = size;
     if (!move_all(write_some, STDOUT_FILENO, &nbytes, sizeof nbytes) ||
         !move_all(write_some, STDOUT_FILENO, bytes, size))
-        _exit(0); /* who started it is gone */
+        _exit(0); /* the process that started it is gone */
 }
 
 static char *receive_frame(size_t *size) {
@@ -60,9 +61,9 @@ static char *receive_frame(size_t *size) {
     return bytes;
 }
 
-/* --- what the library asks of its host ---------------------------------------------------------------------------- */
+/* --- the library's requests to its host process ------------------------------------------------------------------- */
 
-/* The fence at hand: all ranks take part in each, so there is one at a time. */
+/* The current fence: all ranks take part in each, so there is one at a time. */
 static pmix_modex_cbfunc_t fence_done;
 static void *fence_context;
 
@@ -95,7 +96,7 @@ static void await(const char *what, pmix_status_t status) {
     while (atomic_load(&pending) > 0) usleep(1000);
 }
 
-/* --- what it tells ------------------------------------------------------------------------------------------------ */
+/* --- the data that it gives to ranks ------------------------------------------------------------------------------ */
 
 /* "0,1;2,3" of all hosts' ranks, or "0,1" of one host's. */
 static void list_ranks(char text[TEXT], int first_host, int end_host) {
@@ -203,7 +204,7 @@ int main(int argc, char **argv) {
         if (host_of[ranks] >= hosts) hosts = host_of[ranks] + 1;
         ranks++;
     }
-    setenv("PMIX_MCA_gds", "hash", 1); /* the others keep files */
+    setenv("PMIX_MCA_gds", "hash", 1); /* the other components keep files */
     check("the server", PMIx_server_init(&module, NULL, 0));
     register_job(argv[1]);
     register_ranks(argv[1]);

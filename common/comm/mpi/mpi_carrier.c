@@ -1,11 +1,12 @@
-/* mpi_carrier — a group's part in Open MPI: its ranks and tags there, and which of its ranks share a host.
- *   idea  : Open MPI moves bytes; sums are made by our kernels, in the order of the ranks (mpi_operations.c). Where several
- *           hosts have several ranks each, an all-reduce goes in two levels: the ranks of a host are a group over shared
- *           memory of their own, which does the ends, and MPI does the middle, between ranks of the same place
+/* mpi_carrier — a group's part in Open MPI: its ranks and tags there, and the ranks that share a host.
+ *   idea  : Open MPI moves bytes; sums are made by our kernels, in the order of the ranks (mpi_operations.c). If
+ *           several hosts have several ranks each, an all-reduce has two levels: the ranks of a host are a group over
+ *           shared memory, which does the first and the last part, and MPI does the middle, between ranks of the same
+ *           place
  *   auto  : hierarchical, if every host has the same number of ranks, more than one, at equal distances; else direct
- *   cost  : nothing is made in MPI; for hierarchical, a group over shared memory
- *   order : messages are told apart by the sender and by tags, which follow from the group's name
- *   fails : what cannot be had is refused by name on all ranks */
+ *   cost  : no object is created in MPI; for hierarchical, a group over shared memory
+ *   order : messages are distinguished by the sender and by tags, which are derived from the group's name
+ *   fails : an unsupported option is refused by name on all ranks */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 /* --- nodes -------------------------------------------------------------------------------------------------------- */
 
-/* The ranks of a node: `size` ranks, each `distance` behind the one before. */
+/* The ranks of a node: `size` ranks, each `distance` after the one before. */
 struct node {
     int first, size, distance;
 };
@@ -40,7 +41,7 @@ static struct node find_node(const ls_comm *comm, int rank) {
     return node;
 }
 
-/* Whether all nodes have as many ranks as this one's, so that each rank has one of its place on each. */
+/* Whether all nodes have as many ranks as this one's, so that each rank has a peer of its place on each. */
 static bool have_equal_nodes(const ls_comm *comm, const struct node *own) {
     bool equal = own->size > 0;
     for (int r = 0; r < comm->world_size; r++) equal = equal && find_node(comm, r).size == own->size;
@@ -49,7 +50,7 @@ static bool have_equal_nodes(const ls_comm *comm, const struct node *own) {
 
 /* --- joining ------------------------------------------------------------------------------------------------------ */
 
-/* On all ranks alike. */
+/* Chooses the algorithm, the same on all ranks. */
 static ls_status choose(ls_comm *comm, const ls_comm_options *options, const struct node *node) {
     const char *named = options->allreduce;
     bool equal = have_equal_nodes(comm, node), nested = equal && node->size > 1 && node->size < comm->world_size;
@@ -84,7 +85,7 @@ static ls_status join_inner(ls_comm *comm, struct ls_mpi_group *g, const ls_comm
     ls_status status = ls_comm_create_shm(&g->inner, &inner);
     if (status == LS_OK) status = ls_comm_alloc_shared(g->inner, NULL, LS_MPI_STAGE_BYTES, &stage);
     g->stage = stage;
-    if (status != LS_OK) (void)ls_comm_abort(comm, "it could not join the group of its host's ranks");
+    if (status != LS_OK) (void)ls_comm_abort(comm, "the rank could not join the group of its host's ranks");
     return status;
 }
 
@@ -92,7 +93,8 @@ static ls_status join(ls_comm *comm, const ls_comm_options *options) {
     struct node node = find_node(comm, comm->rank);
     ls_status status = choose(comm, options, &node);
     struct ls_mpi_group *g = status == LS_OK ? calloc(1, sizeof *g) : NULL;
-    if (status == LS_OK && !g) status = ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "no memory for a group over MPI");
+    if (status == LS_OK && !g)
+        status = ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "cannot allocate memory for a group over MPI");
     if (status != LS_OK) return status;
     comm->carrier_state = g;
     g->tag = (int)(comm->name_hash % GROUPS) * LS_MPI_TAGS;
@@ -111,7 +113,7 @@ static ls_status run(const ls_operation *operation) {
     return ls_is_point_to_point(&operation->what) ? ls_mpi_run_message(operation) : ls_mpi_run_collective(operation);
 }
 
-/* What MPI may still use when the group has failed stays. */
+/* If the group has failed, memory that MPI may still use is not freed. */
 static void leave(ls_comm *comm) {
     struct ls_mpi_group *g = comm->carrier_state;
     if (!g) return;

@@ -1,15 +1,15 @@
 /* mpi_messages — send, recv and both at once.
- *   idea  : the two ends first tell each other what they run, in a message of the announcement's size each way; if the two
- *           match, the bytes follow, and a word of thanks comes back: MPI calls a message sent before all of it has left
- *           this process, and nothing would send the rest while the rank computes
+ *   idea  : the two ends first exchange their announcements, in a message each way; if the two match, the data follow,
+ *           and then an acknowledgement: MPI reports a message as sent before all of it has left this process, and
+ *           would not send the rest while the rank computes
  *   cost  : two round trips, and a copy in and out; pieces of 32 MiB
  *   order : MPI's: messages between two ranks with one tag arrive in the order in which they were sent
- *   fails : each side names the other if it does not come; what does not match is reported by both */
+ *   fails : each side names the other if it does not arrive; a mismatch is reported by both */
 #include <string.h>
 
 #include "common/comm/mpi/mpi_group.h"
 
-/* One end of a message. `theirs` is what the other end announces. */
+/* One end of a message. `theirs` is the other end's announcement. */
 struct end {
     ls_announcement mine, theirs;
 };
@@ -42,8 +42,9 @@ static ls_status await_posted(struct message *m) {
     return ls_mpi_await(m->comm, m->what, m->what->root, m->requests, count);
 }
 
-/* Tells the other end, and hears, what is about to go each way. The announcements lie in MPI's memory, at its beginning. */
-static ls_status meet(struct message *m, bool sends, bool receives) {
+/* Exchanges the announcements of the messages each way with the other end. They are at the beginning of MPI's
+ * memory. */
+static ls_status exchange_announcements(struct message *m, bool sends, bool receives) {
     struct end *ends = (struct end *)(void *)ls_mpi_memory(m->comm, 2 * sizeof *ends);
     if (!ends) return LS_ERR_NO_MEMORY;
     struct end *out = &ends[0], *in = &ends[1];
@@ -92,7 +93,7 @@ ls_status ls_mpi_run_message(const ls_operation *operation) {
                         .peer = g->all.rank[operation->what.root],
                         .tag = g->tag};
     bool sends = m.what->kind != LS_OPERATION_RECV, receives = m.what->kind != LS_OPERATION_SEND;
-    ls_status status = meet(&m, sends, receives);
+    ls_status status = exchange_announcements(&m, sends, receives);
     bool recorded = m.what->kind == LS_OPERATION_SEND_RECV ? operation->comm->rank < m.what->root : true;
     if (status == LS_OK && ls_probing() && recorded) ls_comm_probe_meeting(operation, NULL);
     return status == LS_OK ? move_pieces(&m, sends, receives) : status;

@@ -1,20 +1,20 @@
 /* mpi_operations — collective operations: Open MPI moves the bytes, our kernels reduce them.
- *   idea  : the ranks meet in the control area, as in shared memory; then each sends what the others need, in MPI's
- *           nonblocking messages on memory of the group's own, and asks MPI for progress while it watches the group; then
- *           all meet once more. Messages of one round need no MPI: they go along with the meeting
- *   cost  : two meetings, a copy in and out; pieces of 32 MiB of what a rank publishes or gets, one after the other. Bytes
- *           that a rank sends and receives are those of the shared-memory operations (collectives.c):
+ *   idea  : the ranks meet in the control area, as in shared memory; then each sends the data that the others need, in
+ *           MPI's nonblocking messages on memory of the group's own, and polls MPI for progress while it watches the
+ *           group; then all meet once more. Messages of one round need no MPI: they are sent with the meeting
+ *   cost  : two meetings, a copy in and out; pieces of 32 MiB of the data that a rank publishes or gets, one after the
+ *           other. Bytes that a rank sends and receives are those of the shared-memory operations (collectives.c):
  *             all_reduce      direct: all-to-all of shares, and all-gather of the sums. naive: gather on rank 0 and
  *                             broadcast. hierarchical: shares inside the node, direct between nodes
  *             reduce          gather on root
  *             reduce_scatter  all-to-all
  *   order : sums run over the ranks in the order 0, 1, 2, ..., as in shared memory, so they have the same bits: MPI's own
  *           collectives choose the order by the number of ranks and bytes, round fp16 at each addition, drop NaN, and need a
- *           communicator, which takes a call without a deadline to make. At the number of hosts that a group has
- *           (LS_COMM_MAX_RANKS) they would save a few of a broadcast's steps
- *   safe  : between the meetings no rank can be at another operation
- *   fails : ranks that die, stop, or do not come are named by the waits (wait.c): all that are not through with the operation
- *           are missing from the second meeting */
+ *           communicator, which takes a call without a deadline to make. With at most LS_COMM_MAX_RANKS hosts, they
+ *           would save only a few steps of a broadcast
+ *   safe  : between the two meetings no rank can be in another operation
+ *   fails : ranks that die, stop, or do not arrive are named by the waits (wait.c): all that have not completed the
+ *           operation are missing from the second meeting */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ bool ls_mpi_progress(void *context) {
     return true;
 }
 
-enum { TESTS = 8 }; /* one moves a piece of a message on, before this thread may sleep */
+enum { TESTS = 8 }; /* each advances a message by a piece; only then may this thread sleep */
 
 struct requests {
     MPI_Request *requests;
@@ -72,7 +72,7 @@ ls_status ls_mpi_await(ls_comm *comm, const ls_announcement *what, int peer, MPI
 
 /* --- one piece ---------------------------------------------------------------------------------------------------- */
 
-/* A range of columns of an operation, in memory of MPI's: two areas of a row for each rank. */
+/* A range of columns of an operation, in MPI's memory: two areas, each with a row for each rank. */
 struct piece {
     const ls_operation *operation;
     ls_comm *comm;
@@ -89,14 +89,14 @@ static size_t bytes_of(const struct piece *p) { return p->count * p->element_nby
 
 enum { ALL = -1 };
 
-/* Row r of `in` (stride 0: the same row) goes to rank r, if this rank is `from` (or ALL are) and that is `to`, likewise; what
- * comes from rank r is row r of `out`, or from a single one row 0. */
+/* Sends row r of `in` (stride 0: always the same row) to rank r, if this rank is `from` and rank r is `to`; ALL stands
+ * for every rank. Receives row r of `out` from rank r, or row 0 from a single sender. */
 static ls_status move(const struct piece *p, int from, int to, size_t stride, size_t nbytes) {
     MPI_Request requests[2 * LS_COMM_MAX_RANKS];
     int count = 0, error = MPI_SUCCESS, self = p->among->self;
     bool sends = from == ALL || from == self, receives = to == ALL || to == self;
     for (int i = 1; i <= p->ranks && error == MPI_SUCCESS; i++) {
-        int r = (self + i) % p->ranks, other = p->among->rank[r]; /* each begins with another one */
+        int r = (self + i) % p->ranks, other = p->among->rank[r]; /* each rank begins with a different one */
         char *out = p->out + (from == ALL ? (size_t)r * nbytes : 0);
         bool goes = sends && (to == ALL || to == r), comes = receives && (from == ALL || from == r);
         if (r == self && goes && comes) memcpy(out, p->in + (size_t)r * stride, nbytes);
@@ -131,10 +131,10 @@ static void reduce_rows(const struct piece *p, size_t count, void *to) {
                      (ls_reduce_op)p->operation->what.op);
 }
 
-/* Elements of a share: all have the same, the last ones beyond the end. */
+/* Elements of a share: the same for all; the last shares may extend beyond the end. */
 static size_t share_of(const struct piece *p) { return (p->count + (size_t)p->ranks - 1) / (size_t)p->ranks; }
 
-/* From `in` to `out`: each rank gets everybody's share, reduces it, and gives it to all. */
+/* From `in` to `out`: each rank gets its share from all ranks, reduces it, and sends it to all. */
 static ls_status reduce_shares(const struct piece *p) {
     size_t share = share_of(p), nbytes = share * p->element_nbytes;
     ls_status status = move(p, ALL, ALL, nbytes, nbytes);
@@ -207,12 +207,13 @@ static ls_status scatter(const struct piece *p) {
 
 /* --- whole operations --------------------------------------------------------------------------------------------- */
 
-/* Where its bytes go: between all ranks, to the root, from the root; all_reduce: as the algorithm's formula says. */
+/* The route of its bytes: between all ranks, to the root, from the root; for all_reduce, the algorithm's formula
+ * decides. */
 enum route { ALL_TO_ALL, TO_ROOT, FROM_ROOT };
 
 static const struct {
     ls_status (*run)(const struct piece *piece);
-    bool rows; /* a rank publishes or gets one for each rank */
+    bool rows; /* a rank publishes or gets a row for each rank */
     enum route route;
 } operations[] = {
     [LS_OPERATION_ALL_REDUCE] = {all_reduce, false, ALL_TO_ALL},
@@ -225,7 +226,7 @@ static const struct {
     [LS_OPERATION_BARRIER] = {NULL, false, ALL_TO_ALL},
 };
 
-/* As collectives.c and the algorithms count it, whatever MPI makes of it. */
+/* Counts as collectives.c and the algorithms do, whatever MPI sends. */
 static void count_traffic(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     const ls_announcement *what = &operation->what;
@@ -246,7 +247,7 @@ static void count_traffic(const ls_operation *operation) {
     ls_comm_count_received(comm, cost.received_messages, cost.received_bytes);
 }
 
-/* Whether it goes along with the meeting (as exchange.c decides, too). */
+/* Whether the message is sent with the meeting (as exchange.c decides, too). */
 static bool is_one_round(const ls_operation *operation) {
     const ls_announcement *what = &operation->what;
     bool all_reduce = what->kind == LS_OPERATION_ALL_REDUCE;
@@ -273,7 +274,7 @@ static ls_status run_pieces(struct piece *p) {
 
 /* --- hierarchical ------------------------------------------------------------------------------------------------- */
 
-/* Bytes go between this rank and `others` ranks, twice a share each way. */
+/* Counts the bytes between this rank and `others` ranks: twice a share each way. */
 static void count_shares(ls_comm *comm, size_t others, size_t nbytes) {
     ls_comm_count_sent(comm, 2 * others, 2 * others * nbytes);
     ls_comm_count_received(comm, 2 * others, 2 * others * nbytes);
@@ -306,7 +307,7 @@ static ls_status reduce_across(ls_exchange *x, size_t begin, size_t count) {
     return LS_OK;
 }
 
-/* The exchange inside the node, in pieces that lie in memory which its ranks share: every node cuts alike. */
+/* The exchange inside the node, in pieces in memory that its ranks share: every node cuts alike. */
 static ls_status run_hierarchical(const ls_operation *operation, struct ls_mpi_group *g) {
     ls_operation inside = *operation;
     inside.comm = g->inner;

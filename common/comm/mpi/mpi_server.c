@@ -1,12 +1,12 @@
-/* mpi_server — what mpirun would do: tells Open MPI who the ranks are, and carries their addresses between the hosts.
- *   idea  : the lowest rank of each host starts ls_pmix, which knows how to talk to MPI_Init. What the ranks of a host
- *           publish comes from it in frames (ls_pmix.c) and goes to the other hosts through the bootstrap store, under
- *           the name of the host's lowest rank; a thread does that while MPI_Init waits for it
+/* mpi_server — replaces mpirun: gives Open MPI its ranks, and sends their addresses between the hosts.
+ *   idea  : the lowest rank of each host starts ls_pmix, the server for MPI_Init. Its frames (ls_pmix.c) contain the
+ *           data that the ranks of a host publish. A thread sends them to the other hosts through the bootstrap store,
+ *           under the name of the host's lowest rank, while MPI_Init waits
  *   cost  : some hundred bytes per rank and two exchanges, while the first group forms
- *   order : the hosts' answers are put together in the order of the hosts, the same on all
- *   mpirun: a job that it has started goes the same way, and mpirun takes it for a job without MPI
- *   fails : the store names the rank that did not come. ls_pmix ends when its standard input does: with this process, however
- *           that ends, or when MPI is up */
+ *   order : the hosts' answers are concatenated in the order of the hosts, the same on all
+ *   mpirun: a job that it has started does the same, and mpirun takes it for a job without MPI
+ *   fails : the store names the rank that did not arrive. ls_pmix ends when its standard input is closed: when this
+ *           process ends for any reason, or when MPI is initialised */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ static bool write_all(const void *bytes, size_t nbytes) {
 
 /* --- the exchange between hosts ----------------------------------------------------------------------------------- */
 
-/* Puts this host's frame into the store, and all hosts' in their order to `all`. */
+/* Puts this host's frame into the store, and copies all hosts' frames, in their order, to `all`. */
 static ls_status exchange(int fence, size_t nbytes, char *all, size_t *used) {
     char key[KEY_CAPACITY];
     const ls_bootstrap *store = &server.bootstrap;
@@ -110,7 +110,8 @@ static void *serve(void *argument) {
 
 /* --- starting ls_pmix --------------------------------------------------------------------------------------------- */
 
-/* Of an mpirun that has started this process: it would be asked instead. What its user has set stays. */
+/* Whether the variable is from an mpirun that has started this process, and would make MPI ask that one. The user's own
+ * variables stay. */
 static bool is_mpiruns(const char *entry) {
     static const char *const names[] = {"PMIX_", "OMPI_MCA_ess", "OMPI_MCA_orte", "OMPI_MCA_pmix"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -123,7 +124,7 @@ static void forget_mpirun(void) {
     for (size_t i = 0; environ[i];) {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(environ[i], "="), environ[i]);
         if (is_mpiruns(environ[i]))
-            unsetenv(name); /* those behind it move up */
+            unsetenv(name); /* the entries after it move up */
         else
             i++;
     }
@@ -154,12 +155,12 @@ static ls_status start(const ls_comm *comm, const char *name, char *hosts) {
     snprintf(host, sizeof host, "%d", server.host);
     error = spawn((char *[]){path, (char *)(uintptr_t)name, host, hosts, NULL});
     if (error != 0) return ls_fail(LS_ERR_SYSTEM, "cannot start %s: %s", path, strerror(error));
-    if (!read_frame(&nbytes)) return ls_fail(LS_ERR_SYSTEM, "%s did not start; its own error stands above", path);
+    if (!read_frame(&nbytes)) return ls_fail(LS_ERR_SYSTEM, "%s did not start; see the error of its own above", path);
     key_of(key, "server", 0, ls_job_rank(comm, comm->rank));
     return server.bootstrap.set(server.bootstrap.context, key, server.frame, nbytes);
 }
 
-/* The hosts' numbers in the order of their lowest ranks, and for each rank of the group its host's: "0,0,1,1". */
+/* Numbers the hosts in the order of their lowest ranks, and writes the number of each rank's host: "0,0,1,1". */
 static void find_hosts(const ls_comm *comm, char *text, size_t capacity) {
     size_t used = 0;
     server.hosts = 0;
@@ -172,7 +173,7 @@ static void find_hosts(const ls_comm *comm, char *text, size_t capacity) {
     }
 }
 
-/* Names and values of the environment that were got; `set`: sets them, else takes them back. */
+/* The received environment variables; `set`: sets them, else removes them. */
 static void apply_environment(bool set) {
     char *place = NULL, text[sizeof server.environment];
     memcpy(text, server.environment, sizeof text);
@@ -203,7 +204,7 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options) {
             server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - ENTRIES, &nbytes);
     }
     if (status != LS_OK) {
-        (void)ls_comm_abort(comm, "it cannot start Open MPI's server");
+        (void)ls_comm_abort(comm, "the rank cannot start Open MPI's server");
         return status;
     }
     /* Open MPI takes this for another launcher than mpirun, JSM, whose processes look for their PMIx server by themselves. */
@@ -214,7 +215,7 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options) {
     return LS_OK;
 }
 
-/* Waits for its end, and brings it about if it does not come. */
+/* Waits for the process to end, and kills it if it does not. */
 static void reap(pid_t pid) {
     struct pollfd process = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
     if (process.fd < 0 || poll(&process, 1, PATIENCE_MS) <= 0) (void)kill(pid, SIGKILL);

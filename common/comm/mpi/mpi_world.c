@@ -1,15 +1,15 @@
-/* mpi_world — bringing MPI up, once in a process.
- *   idea  : MPI_Init makes one world per process, for good. It is made of the ranks of the first group (the job's); later
- *           groups, of a mesh or of the ranks that are left after a failure (--elastic), are some of its ranks and tags of their
- *           own: making a communicator would be a call without a deadline, and spins. Behind MPI_Init the connection to the PMIx server is closed: all addresses are known by then
- *           (mpi_add_procs_cutoff), and a server that ends can no longer end this process
- *   threads: MPI_THREAD_MULTIPLE. Groups run in the threads of their streams; a thread for all would cost each operation
- *           two hand-overs
- *   order : ranks meet before, so that all know who is in which world
- *   fails : MPI_Init has no deadline: it runs in a thread that is left behind if a peer does not come. Open
- *           MPI ends the process where it cannot go on (its errmgr's abort): instead that is ignored here, the request
- *           never ends, and the group's own watch says who is gone. MPI_Finalize, which waits for all ranks, is never
- *           called */
+/* mpi_world — initialises MPI, once in a process.
+ *   idea  : MPI_Init makes one world per process, for good. It has the ranks of the first group (the job's); later
+ *           groups, of a mesh or of the ranks that are left after a failure (--elastic), use some of its ranks and
+ *           their own tags: creating a communicator would be a call without a deadline, and spins. After MPI_Init the
+ *           connection to the PMIx server is closed: all addresses are known by then (mpi_add_procs_cutoff), and a
+ *           server that ends can no longer end this process
+ *   threads: MPI_THREAD_MULTIPLE. Groups run in the threads of their streams; one thread for all would cost each
+ *           operation two hand-offs
+ *   order : ranks meet first, so that all know each rank's world
+ *   fails : MPI_Init has no deadline: it runs in a thread that is abandoned if a peer does not arrive. Open MPI ends
+ *           the process if it cannot continue (its errmgr's abort): here that is ignored, the request never completes,
+ *           and the group's patrol reports the lost rank. MPI_Finalize, which waits for all ranks, is never called */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #include "common/comm/mpi/mpi_group.h"
 
-/* This process's part: rank -1 until MPI is up. `name` is the same in all processes of a world. */
+/* This process's part: rank -1 until MPI is initialised. `name` is the same in all processes of a world. */
 static struct {
     int rank;
     uint32_t name;
@@ -51,7 +51,7 @@ struct errmgr {
 
 static void ignore_abort(int code, char *format, ...) { (void)code, (void)format; }
 
-/* opal_show_help, a page on what may be wrong, printed when a peer is gone. */
+/* opal_show_help, which prints a page on possible causes when a peer is gone. */
 static int ignore_help(const char *file, const char *topic, int header, ...) {
     (void)file, (void)topic, (void)header;
     return 0;
@@ -62,13 +62,14 @@ static int ignore_abort_of_peers(void *names, size_t count, int code) {
     return 0;
 }
 
-/* Open MPI's components look for its libraries' names among those that all see, and this plug-in was loaded apart. */
+/* Open MPI's components look up its libraries' symbols in the global scope, but this plug-in was loaded into a local
+ * one. */
 static void show_libraries(void) {
     Dl_info info;
     if (dladdr((void *)(uintptr_t)MPI_Init_thread, &info)) (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/* From here on nothing that happens to another process ends this one. */
+/* From here on, the end of another process does not end this one. */
 static void release_server(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     struct errmgr *errmgr = dlsym(RTLD_DEFAULT, "orte_errmgr");
@@ -106,7 +107,7 @@ static void find_interface(const ls_comm *comm, char name[IF_NAMESIZE]) {
     freeifaddrs(interfaces);
 }
 
-/* What the user has set goes before. */
+/* The user's settings have priority. */
 static void set_defaults(const ls_comm *comm) {
     char interface[IF_NAMESIZE];
     find_interface(comm, interface);
@@ -124,7 +125,7 @@ static bool is_up(void *context) {
     return atomic_load(&world.done) || ls_mpi_server_has_failed();
 }
 
-/* MPI_Init knows no deadline. Its thread is left behind if it does not return. */
+/* MPI_Init has no deadline. Its thread is abandoned if it does not return. */
 static ls_status initialise_all(ls_comm *comm) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, initialise, NULL) != 0)
@@ -150,19 +151,18 @@ static ls_status start(ls_comm *comm, const ls_comm_options *options) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank != comm->rank || size != comm->world_size || world.threads < MPI_THREAD_MULTIPLE || !world.closed)
-        return ls_comm_break(comm, LS_ERR_UNSUPPORTED, NULL,
-                             "this Open MPI makes rank %d of %d rank %d of %d%s: it must be 4.1 and allow "
-                             "MPI_THREAD_MULTIPLE",
-                             comm->rank, comm->world_size, rank, size,
-                             world.closed ? "" : ", and does not let its server go");
+        return ls_comm_break(
+            comm, LS_ERR_UNSUPPORTED, NULL,
+            "Open MPI makes rank %d of %d rank %d of %d%s: expected Open MPI 4.1 with MPI_THREAD_MULTIPLE", comm->rank,
+            comm->world_size, rank, size, world.closed ? "" : ", and does not let its server go");
     world.rank = rank;
     world.name = (uint32_t)comm->name_hash;
     return LS_OK;
 }
 
-/* --- who is in which world ---------------------------------------------------------------------------------------- */
+/* --- the worlds of the ranks -------------------------------------------------------------------------------------- */
 
-enum { FRESH, IN_A_WORLD }; /* and then the rank there */
+enum { FRESH, IN_A_WORLD }; /* a rank's state: FRESH, or IN_A_WORLD + its rank there */
 
 static uint64_t own_state(void) {
     if (world.rank < 0) return FRESH;
@@ -191,10 +191,9 @@ ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struc
         late[r] = late[r] || (ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset >> 32 | 1ULL << 32) != known;
     for (int r = 0; r < comm->world_size; r++)
         if (late[r])
-            return ls_comm_break(
-                comm, LS_ERR_UNSUPPORTED, NULL,
-                "%s came later than the others, and Open MPI takes nobody in after the start: start the "
-                "job anew, or leave --backend mpi out",
-                ls_comm_ranks_text(text, late, comm));
+            return ls_comm_break(comm, LS_ERR_UNSUPPORTED, NULL,
+                                 "%s started later than the others, and Open MPI accepts no ranks after the start: "
+                                 "start the job again, or leave --backend mpi out",
+                                 ls_comm_ranks_text(text, late, comm));
     return LS_OK;
 }

@@ -1,16 +1,16 @@
 /* nccl_leave — takes communicators down: in good order, or by force.
- *   idea  : ncclCommAbort tells the operations on the GPU to end, and then waits itself: for as long as a graph lives
- *           into which operations of the communicator were captured (ncclCommDestroy does, too), and for the whole
- *           device when it frees memory, where operations of another communicator may spin. But the thread that finds a
- *           failure is mostly the one that would destroy the graph and abort the other communicator. So each
- *           communicator is taken down by a thread of its own. A thread that finds a failure starts these for all
- *           groups of the GPU, and goes on; a rank that leaves waits for their end
+ *   idea  : ncclCommAbort ends the operations on the GPU, but then waits: until every graph is destroyed into which
+ *           operations of the communicator were captured (as ncclCommDestroy does), and for the whole device when it
+ *           frees memory, while operations of another communicator may spin there. But the thread that finds a failure
+ *           is usually the one that would destroy the graph and abort the other communicator. So each communicator is
+ *           taken down by a thread of its own. A thread that finds a failure starts these threads for all groups of the
+ *           GPU, and continues; a rank that leaves waits for them to end
  *   cost  : a thread for each communicator, at its end
- *   order : all are begun before one is waited for. The ranks of one process are finalised together, by the one that
- *           leaves last, since NCCL waits for them all when it goes
+ *   order : all are started before one is waited for. The ranks of one process are finalised together, by the one that
+ *           leaves last, since NCCL then waits for them all
  *   fails : leaving waits for the other ranks for LS_LEAVE_S at most. It does not wait after a failure, nor for ranks
- *           that have gone or that wait for this one. Then it aborts. A communicator that has not been taken down
- *           LS_LEAVE_S later, because its graph still lives or the GPU hangs, is forgotten: it, its memory and its
+ *           that have left or that wait for this one. Then it aborts. A communicator that has not been taken down
+ *           LS_LEAVE_S later, because its graph still exists or the GPU hangs, is abandoned: it, its memory and its
  *           thread stay until the process ends. That thread uses nothing that is freed meanwhile */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -23,7 +23,7 @@
 #include "common/comm/wait.h"
 
 #define LS_LEAVE_S 5.0
-#define LS_IDLE_S 0.2 /* for streams that have, as comm.h says, passed all operations */
+#define LS_IDLE_S 0.2 /* for streams, which have passed all operations, as comm.h demands */
 #define LS_POLL_NS 200000
 
 static void pause_between_looks(void) { nanosleep(&(struct timespec){.tv_nsec = LS_POLL_NS}, NULL); }
@@ -35,7 +35,7 @@ struct ls_nccl_ending {
     int gpu;
     bool orderly; /* finalised */
     _Atomic bool ended;
-    _Atomic int holders; /* the thread, and who began it; the last one frees */
+    _Atomic int holders; /* the thread, and the one that started it; the last one frees this */
 };
 
 static void release(struct ls_nccl_ending *ending) {
@@ -55,7 +55,7 @@ static void *end_in_thread(void *argument) {
     return NULL;
 }
 
-/* Where there is no thread to be had, the caller does it itself, and waits as long as NCCL does. */
+/* If no thread can be created, the caller takes the communicator down itself, and waits as long as NCCL does. */
 static struct ls_nccl_ending *begin_ending(ncclComm_t communicator, int gpu, bool orderly) {
     pthread_t thread;
     struct ls_nccl_ending *ending = malloc(sizeof *ending);
@@ -96,7 +96,7 @@ void ls_nccl_enrol(struct ls_nccl_group *g) {
     pthread_mutex_unlock(&enrolled_lock);
 }
 
-static void strike_off(const struct ls_nccl_group *g) {
+static void unregister_group(const struct ls_nccl_group *g) {
     pthread_mutex_lock(&enrolled_lock);
     struct ls_nccl_group **link = &enrolled;
     while (*link != g) link = &(*link)->next;
@@ -104,8 +104,8 @@ static void strike_off(const struct ls_nccl_group *g) {
     pthread_mutex_unlock(&enrolled_lock);
 }
 
-/* Only this rank's end: its peers are told by the group that failed, or find out for themselves. */
-static void doom(struct ls_nccl_group *g) {
+/* Fails only this rank's endpoint: its peers learn of it from the group that failed, or find out themselves. */
+static void fail_neighbour(struct ls_nccl_group *g) {
     int intact = LS_OK;
     (void)atomic_compare_exchange_strong(&g->comm->failure, &intact, (int)LS_ERR_PEER);
     atomic_store(&g->doomed, true);
@@ -115,11 +115,11 @@ static void doom(struct ls_nccl_group *g) {
 void ls_nccl_abort_neighbours(struct ls_nccl_group *g) {
     pthread_mutex_lock(&enrolled_lock);
     for (struct ls_nccl_group *other = enrolled; other; other = other->next)
-        if (other != g && other->device == g->device) doom(other);
+        if (other != g && other->device == g->device) fail_neighbour(other);
     pthread_mutex_unlock(&enrolled_lock);
 }
 
-/* The lock keeps a mate's group, and so its device, until it has answered. */
+/* The lock keeps the other rank's group, and so its device, until it has been queried. */
 ls_status ls_nccl_ask_mates(struct ls_nccl_group *g) {
     ls_status status = LS_OK;
     char reason[64];
@@ -137,7 +137,7 @@ ls_status ls_nccl_ask_mates(struct ls_nccl_group *g) {
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
-/* Whether NCCL would wait for the other processes in vain: a rank has gone, or waits for this one, which leaves too
+/* Whether NCCL would wait for the other processes in vain: a rank has left, or waits for this one, which leaves too
  * early. */
 static bool is_in_vain(const ls_comm *comm) {
     bool ranks[LS_COMM_MAX_RANKS], died;
@@ -145,7 +145,7 @@ static bool is_in_vain(const ls_comm *comm) {
     return comm->world_size > 1 && (ls_comm_only_lost(comm, ranks, &died) || ls_comm_is_awaited(comm));
 }
 
-/* Whether NCCL has finalised the communicator, which was `begun` or else is to be taken down by force. */
+/* Whether NCCL has finalised the communicator, if that was `begun`; otherwise it is taken down by force. */
 static bool is_finalized(ncclComm_t communicator, bool begun, const ls_comm *comm, double until_us) {
     ncclResult_t state = begun ? ncclInProgress : ncclInternalError;
     while (state == ncclInProgress && ncclCommGetAsyncError(communicator, &state) == ncclSuccess) {
@@ -170,7 +170,7 @@ static void take_down(struct ls_nccl_crew *crew, const ls_comm *comm) {
     }
     for (int p = 0; p < crew->size; p++) {
         if (!crew->communicator[p]) continue;
-        /* The endpoints of a crew of threads leave one after the other: that says nothing about NCCL. */
+        /* The endpoints of a crew of threads leave one after the other, which is no failure of NCCL. */
         bool finalized = is_finalized(crew->communicator[p], orderly, crew->size == 1 ? comm : NULL, until_us);
         endings[p] = begin_ending(crew->communicator[p], crew->gpu[p], finalized);
     }
@@ -180,7 +180,7 @@ static void take_down(struct ls_nccl_crew *crew, const ls_comm *comm) {
 }
 
 void ls_nccl_destroy(struct ls_nccl_group *g) {
-    strike_off(g);
+    unregister_group(g);
     await_ending(g->ending, ls_now_us() + leave_us(g->comm));
     if (atomic_fetch_sub(&g->crew->open, 1) == 1) take_down(g->crew, g->comm);
     for (size_t p = 0; p < LS_NCCL_PENDING && g->pending[p].event; p++) (void)cudaEventDestroy(g->pending[p].event);
@@ -202,7 +202,7 @@ void ls_nccl_close(ls_comm *comm) {
     ls_nccl_enter(g);
     bool failed = atomic_load(&comm->failure) != LS_OK || ls_comm_is_broken(comm);
     if (!failed && stays_busy(g)) {
-        (void)ls_comm_abort(comm, "it left with operations on their way");
+        (void)ls_comm_abort(comm, "the rank left with operations in flight");
         failed = true;
     }
     if (failed) ls_nccl_abort(g);

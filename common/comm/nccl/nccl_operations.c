@@ -1,17 +1,17 @@
 /* nccl_operations — the operations of comm.h as calls of NCCL.
  *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather, scatter and send_recv
- *           are sends and receives in one ncclGroup, so that they go on at the same time. barrier is an
- *           all-reduce of one number. An operation of no elements is none
+ *           are sends and receives in one ncclGroup, so that they run at the same time. barrier is an all-reduce of one
+ *           number. An operation without elements is skipped
  *   cost  : a call of NCCL, an event, and the flight record. The host does not wait for the GPU or for other ranks,
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
- *           thread, and the host looks, giving its core away, until that has put the operation on the stream: tens of
+ *           thread, and the host polls, yielding its core, until that thread has enqueued the operation: tens of
  *           microseconds for each, and much longer at the first operation of its kind, when NCCL connects ranks
- *   graphs: during a capture it is then NCCL's thread that puts the operation on the captured stream. The thread-local
- *           mode of capture (graph.c) allows other threads that, and tests/cuda_on_cpu does the same; on real GPUs this
- *           is the first thing to verify
- *   order : that of the stream. Which order NCCL adds in is its own choice; fp16 and bf16 sums are rounded at each
- *           addition, and min and max may drop a NaN
- *   fails : what NCCL says at once breaks the group; what shows later is found by nccl_watch.c */
+ *   graphs: during a capture, NCCL's thread then enqueues the operation on the captured stream. The thread-local mode
+ *           of capture (graph.c) allows other threads to do that, and tests/cuda_on_cpu does the same; on real GPUs
+ *           this is the first thing to verify
+ *   order : that of the stream. NCCL chooses the order of additions; fp16 and bf16 sums are rounded at each addition,
+ *           and min and max may drop a NaN
+ *   fails : an error that NCCL returns at once breaks the group; nccl_watch.c finds later ones */
 #include "common/comm/nccl/nccl_group.h"
 #include "common/comm/wait.h"
 #include "common/device/host_lock.h"
@@ -32,7 +32,7 @@ static ncclRedOp_t reduction_of(int32_t op) {
 
 static ncclResult_t first_of(ncclResult_t first, ncclResult_t then) { return first != ncclSuccess ? first : then; }
 
-/* One root and all: each rank passes `part` of its own; root has all parts one behind the other in `parts`. */
+/* gather and scatter: each rank passes its own `part`; root has all parts, concatenated, in `parts`. */
 static ncclResult_t run_with_root(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
     const ls_announcement *what = &operation->what;
     bool gathers = what->kind == LS_OPERATION_GATHER;
@@ -93,12 +93,12 @@ static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *opera
 
 static bool is_nothing(const ls_announcement *what) { return what->count == 0 && what->kind != LS_OPERATION_BARRIER; }
 
-/* Inside. */
+/* Call after ls_nccl_enter. */
 static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *operation, ls_stream *stream,
                                const struct ls_cuda_lane *lane) {
     const ls_announcement *what = &operation->what;
     ls_status status = ls_comm_check(g->comm, what);
-    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has said why */
+    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has reported it */
     if (status == LS_OK && !is_nothing(what)) {
         ls_flight_start(operation->mark, what);
         ncclResult_t result = run(g, operation, lane->stream);
@@ -110,7 +110,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     if (status != LS_OK) {
         ls_nccl_abort(g);
         ls_nccl_abort_neighbours(g);
-        (void)ls_comm_abort(g->comm, "its GPU failed"); /* unless they have been told something else */
+        (void)ls_comm_abort(g->comm, "its GPU failed"); /* unless they have been given another reason */
     }
     return status;
 }
@@ -121,7 +121,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
     char text[LS_TEXT_CAPACITY];
     if (lane->gpu != g->gpu)
-        return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
+        return ls_fail(LS_ERR_INVALID, "%s: the stream is on GPU %d, but the group has attached GPU %d",
                        ls_announcement_text(comm, text, &operation->what, true), lane->gpu, g->gpu);
     ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) {
@@ -134,7 +134,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     return ls_cuda_check_launch(stream, ls_operation_name(operation->what.kind));
 }
 
-/* The GPU does not say when the last rank had come: its time for the operation is with the waiting for it. */
+/* The GPU does not report when the last rank arrived: its time for the operation includes the wait for that. */
 ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
     ls_status status = ls_host_lock_pass(stream);
     if (status != LS_OK) return status;

@@ -1,12 +1,12 @@
-/* nccl_plugin — making NCCL communicators for groups that have met on the host.
+/* nccl_plugin — creates NCCL communicators for groups that exist on the host.
  *   idea  : communicators are non-blocking: a call returns, and the host polls until NCCL is done with it, watching the
  *           group and the deadline meanwhile. A first all-reduce, of one number, shows before the training begins that
  *           the ranks reach one another
- *   cost  : a second or so for two GPUs, many seconds for eight or on a slow machine: NCCL loads its kernels, looks at
+ *   cost  : a second or so for two GPUs, many seconds for eight or on a slow machine: NCCL loads its kernels, examines
  *           the machine and connects every rank. All of it counts against the group's deadline. Some hundred megabytes
  *           of each GPU are NCCL's own
- *   order : the ranks of one process are brought up in one ncclGroup, since one thread does it
- *   fails : what goes wrong aborts this rank's communicator and breaks the group; how it leaves is in nccl_leave.c */
+ *   order : the ranks of one process are initialised in one ncclGroup, since one thread does it
+ *   fails : an error aborts this rank's communicator and breaks the group; nccl_leave.c takes it down */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static ls_status make_id(unsigned char id[LS_NCCL_ID_NBYTES], char *why, size_t 
 static const struct ls_path nccl_path = {
     .name = "nccl", .can_be_captured = true, .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
 
-/* --- coming up ---------------------------------------------------------------------------------------------------- */
+/* --- initialising ------------------------------------------------------------------------------------------------- */
 
 static struct ls_nccl_group *make_group(ls_comm *comm, ls_device *device, struct ls_nccl_crew *crew, int place) {
     struct ls_nccl_group *g = calloc(1, sizeof *g);
@@ -79,8 +79,8 @@ static ls_status make_all(struct ls_nccl_group **groups, ls_comm *const *comms, 
     return status;
 }
 
-/* One thread speaks for all ranks of the process: without a group NCCL would wait for the second one inside of the
- * first call. */
+/* One thread makes the calls of all ranks of the process: without a group NCCL would wait for the second one inside of
+ * the first call. */
 static ncclResult_t begin_all(struct ls_nccl_group **groups, int count, const ncclUniqueId *id) {
     ncclResult_t result = ncclGroupStart();
     for (int p = 0; result == ncclSuccess && p < count; p++) {
@@ -109,15 +109,14 @@ static ncclResult_t try_all(struct ls_nccl_group **groups, int count) {
     return result == ncclSuccess ? ended : result;
 }
 
-/* All of them have been given a call that returned `result`. */
+/* Waits for a call that was made for all groups and returned `result`. */
 static ls_status await_calls(struct ls_nccl_group **groups, int count, ncclResult_t result) {
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < count; p++) status = ls_nccl_await_call(groups[p], result, &coming_up);
     return status;
 }
 
-/* The first operation has been put on the comm streams. The watcher ends the wait for it where it does not end by
- * itself. */
+/* Waits for the first operation, which is on the comm streams. If it does not complete, the watcher ends the wait. */
 static ls_status await_first(struct ls_nccl_group **groups, int count) {
     const ls_operation first = {.what = coming_up};
     ls_status status = LS_OK;
@@ -133,7 +132,7 @@ static ls_status await_first(struct ls_nccl_group **groups, int count) {
 
 static void undo(struct ls_nccl_group **groups, int count) {
     for (int p = 0; p < count && groups[p]; p++) {
-        (void)ls_comm_abort(groups[p]->comm, "NCCL did not come up");
+        (void)ls_comm_abort(groups[p]->comm, "NCCL did not initialize");
         ls_device_unwatch(groups[p]->device, groups[p]);
         ls_nccl_abort(groups[p]);
     }

@@ -1,18 +1,17 @@
 /* copies — between memory of GPUs and of the host, in the order of a stream.
  *
- *   GPU to GPU, the same or another     cudaMemcpyAsync: direct where peer access was given (pool.c), else the
- *                                       driver's way
- *   GPU from or to page-locked memory   cudaMemcpyAsync: the host goes on at once
- *   GPU from pageable memory            through LS_CUDA_STAGES pieces of page-locked memory that the stream owns. The
- *                                       host copies into a piece, the stream takes it from there. Up to
+ *   GPU to GPU, the same or another     cudaMemcpyAsync: direct with peer access (pool.c), else by the driver
+ *   GPU from or to pinned memory        cudaMemcpyAsync: the host continues at once
+ *   GPU from pageable memory            through LS_CUDA_STAGES pieces of pinned memory that the stream owns. The host
+ *                                       copies into a piece, the stream copies it from there. Up to
  *                                       LS_CUDA_STAGES * LS_STAGE_NBYTES (2 MiB) the host does not wait, so a small
- *                                       batch need not be pinned; beyond that it goes at the pace of the stream
- *   pageable memory from a GPU          the host waits until the stream has come to it. So values are read late, or
+ *                                       batch need not be pinned; beyond that it waits for the stream
+ *   pageable memory from a GPU          the host waits until the stream reaches the copy. So read values late, or
  *                                       into pinned memory
  *
- * CUDA itself could copy pageable memory in the same ways, but while it waits for a stream, nobody checks the deadline.
- * While a stream is captured, all copies go into the graph as they are.
- *   cost  : two questions (cudaPointerGetAttributes) per copy; staging adds a memcpy on the host */
+ * CUDA itself could copy pageable memory in the same ways, but while it waits for a stream, the deadline is not
+ * checked. While a stream is captured, all copies go into the graph as they are.
+ *   cost  : two calls of cudaPointerGetAttributes per copy; staging adds a memcpy on the host */
 #include "common/device/cuda/cuda_device.h"
 
 #include <string.h>
@@ -42,7 +41,7 @@ static ls_status open_staging(struct ls_cuda_staging *staging, int gpu) {
     return status != LS_OK ? status : restored;
 }
 
-/* The next piece, once the stream has read what was in it. */
+/* The next piece, once the stream has read its contents. */
 static ls_status next_piece(ls_stream *stream, int *piece) {
     struct ls_cuda_staging *staging = &ls_cuda_stream_of(stream)->staging;
     const struct ls_cuda_lane *lane = &ls_cuda_stream_of(stream)->lane;

@@ -1,4 +1,4 @@
-/* What the files of the CUDA back-end share. */
+/* Shared by the files of the CUDA back-end. */
 #ifndef LS_DEVICE_CUDA_CUDA_DEVICE_H
 #define LS_DEVICE_CUDA_CUDA_DEVICE_H
 
@@ -19,31 +19,32 @@ void ls_cuda_find(int *count, char *why, size_t capacity);
 void ls_cuda_list(char *list, size_t capacity);
 ls_status ls_cuda_describe(int gpu, ls_gpu_facts *facts);
 
-/* LS_ERR_USAGE, listing the GPUs that are there, unless `gpu` is one of them. */
+/* LS_ERR_USAGE unless `gpu` exists; the message lists the existing GPUs. */
 ls_status ls_cuda_check_index(int gpu);
 
 /* --- waits.c ----------------------------------------------------------------------------------------------------- */
 
-/* What the host waits for: `event`, which was recorded on `stream`, or (NULL) all of the stream's work. */
+/* The target of a host wait: `event`, which was recorded on `stream`, or (NULL) all of the stream's work. */
 struct ls_cuda_awaited {
     cudaStream_t stream;
     cudaEvent_t event;
     const char *kind, *name; /* for messages: the event "batch ready", the stream "compute" */
 };
 
-/* Looks until it is there, asking the device's watchers meanwhile; a failure is reported and poisons the device. */
+/* Polls until the target is reached, calling the device's watchers meanwhile; a failure is reported and poisons the
+ * device. */
 ls_status ls_cuda_wait(ls_device *device, const struct ls_cuda_awaited *awaited);
 
-/* Waits for all of the stream's work, and reports what its kernels found wrong with their input. */
+/* Waits for all of the stream's work, and reports input faults that its kernels found. */
 ls_status ls_cuda_wait_stream(ls_stream *stream);
 
-/* Reports, after a wait for a part of the work, what kernels have found wrong by now; waits for their stream only if
- * they have. */
+/* After a wait for a part of the work: reports input faults that kernels have found so far; waits for their stream only
+ * if there are any. */
 ls_status ls_cuda_look_for_faults(ls_device *device);
 
 /* --- timing.c (its other calls: lane.h) --------------------------------------------------------------------------- */
 
-/* The stream has been waited for, and is idle: tells the probes, if they are on, when it ran what was timed. */
+/* Call when the stream is idle after a wait: if the probes are on, records when the timed work ran. */
 void ls_cuda_time_tell(ls_stream *stream);
 struct ls_cuda_timing;
 void ls_cuda_timing_close(struct ls_cuda_timing *timing, bool abandon);
@@ -58,18 +59,18 @@ ls_status ls_cuda_pool_open(struct ls_cuda_pool **out, ls_device *device, int gp
 /* abandon: the GPU hangs or is broken; nothing that might wait for it is called. NULL is a no-op. */
 void ls_cuda_pool_close(struct ls_cuda_pool *pool, bool abandon);
 
-/* Zero-filled memory, aligned to 256 bytes, for which other devices of the GPU give back what they keep and do not use.
- * LS_ERR_NO_MEMORY is the caller's to report, other failures are reported. */
+/* Allocates zero-filled memory, aligned to 256 bytes; if necessary, other devices of the GPU first free their cached
+ * memory. The caller reports LS_ERR_NO_MEMORY; other failures are reported here. */
 ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **out);
 void ls_cuda_pool_free(struct ls_cuda_pool *pool, void *memory); /* NULL is a no-op */
 
-/* Bytes that the pool has taken from the GPU: what is in use, and what it keeps for the next allocation. */
+/* Bytes that the pool has reserved on the GPU: in use, or cached for later allocations. */
 size_t ls_cuda_pool_reserved(struct ls_cuda_pool *pool);
 
 /* --- workspace.c -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the workspace that is lent to cuBLAS, for a GPU of compute capability `major`.x; 0: none, cuBLAS keeps to
- * its own (":0:0"). LS_ERR_USAGE if the environment's CUBLAS_WORKSPACE_CONFIG is damaged. Any thread. */
+/* Bytes of the workspace for cuBLAS on a GPU of compute capability `major`.x; 0: none, cuBLAS uses its own (":0:0").
+ * LS_ERR_USAGE if the environment's CUBLAS_WORKSPACE_CONFIG is malformed. Any thread. */
 ls_status ls_cuda_workspace_nbytes(int major, size_t *nbytes);
 
 /* --- device_cuda.c ------------------------------------------------------------------------------------------------ */
@@ -80,20 +81,20 @@ struct ls_cuda_device {
     char name[256];
     struct ls_cuda_pool *pool;
     void *workspace;              /* cuBLAS's */
-    struct ls_cuda_fault *faults; /* page-locked, one for each stream */
-    /* any thread: a stream for which a wait has missed its deadline, and which has not come to rest since */
+    struct ls_cuda_fault *faults; /* pinned, one for each stream */
+    /* any thread: a stream on which a wait timed out and which has not become idle since */
     _Atomic(cudaStream_t) stuck;
 };
 
-/* Host memory through which copies from pageable memory go (copies.c); made at the first of them. */
+/* Staging buffers for copies from pageable host memory (copies.c); allocated at the first such copy. */
 #define LS_CUDA_STAGES 4
 struct ls_cuda_staging {
-    char *memory;                       /* LS_CUDA_STAGES pieces, page-locked */
-    cudaEvent_t passed[LS_CUDA_STAGES]; /* the stream has read the piece; NULL: it was never used */
+    char *memory;                       /* LS_CUDA_STAGES buffers, pinned */
+    cudaEvent_t passed[LS_CUDA_STAGES]; /* the stream has read the buffer; NULL: never used */
     int next;
 };
 
-/* What has been put on a stream while the probes were on, and not been told them yet (timing.c). */
+/* Timed work on a stream that the probes have not recorded yet (timing.c). */
 struct ls_cuda_timed;
 struct ls_cuda_timing {
     pthread_mutex_t lock;
@@ -114,8 +115,8 @@ struct ls_cuda_stream {
 static inline struct ls_cuda_stream *ls_cuda_stream_of(ls_stream *stream) { return (struct ls_cuda_stream *)stream; }
 static inline struct ls_cuda_device *ls_cuda_device_of(const ls_device *device) { return device->backend_state; }
 
-/* Whether the GPU is broken, or a stream hangs on it: calls that may wait for it would not come back. If not, it is the
- * calling thread's current GPU afterwards. */
+/* Whether the GPU is broken or one of its streams hangs, so that calls that wait for it would not return. If not, makes
+ * it the calling thread's current GPU. */
 bool ls_cuda_must_be_left_alone(const ls_device *device);
 
 /* --- copies.c and host_memory.c ----------------------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ void ls_cuda_staging_close(struct ls_cuda_staging *staging);
 bool ls_cuda_is_gpu_memory(const ls_device *device, const void *address);
 bool ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes);
 void ls_cuda_unpin_host(ls_device *device, void *memory);
-/* What is still pinned for a device that closes. */
+/* Unpins everything that is still pinned for a device that is being closed. */
 void ls_cuda_unpin_all(const ls_device *device);
 
 /* --- events.c and graph.c ----------------------------------------------------------------------------------------- */
@@ -136,21 +137,21 @@ void ls_cuda_unpin_all(const ls_device *device);
 struct ls_cuda_capture {
     _Atomic int holders; /* the graph, and the events recorded in it */
     int gpu;
-    cudaEvent_t done; /* recorded behind each launch of the graph */
+    cudaEvent_t done; /* recorded after each launch of the graph */
     _Atomic bool launched;
-    ls_status failure; /* the capturing thread's: why there is no graph, reported already */
+    ls_status failure; /* set by the capturing thread: the reported reason why there is no graph */
 };
 
 /* The calling thread's capture, NULL if there is none. */
 struct ls_cuda_capture *ls_cuda_current_capture(void);
 void ls_cuda_capture_release(struct ls_cuda_capture *capture);
 
-/* Notes, if the thread captures, that there will be no graph, for a reason that was reported; returns `status`. */
+/* If the thread is capturing, marks the capture as failed with `status`, which was reported. Returns `status`. */
 ls_status ls_cuda_capture_failed(ls_status status);
 
-/* CUDA forbids a capturing thread all that might concern the capture: querying streams and events, allocating. A caller
- * that knows its call does not swaps the mode for cudaStreamCaptureModeRelaxed, and back afterwards. A no-op if the
- * thread does not capture. */
+/* CUDA forbids a capturing thread all calls that might affect the capture: querying streams and events, allocating. A
+ * caller whose call does not affect it swaps the mode for cudaStreamCaptureModeRelaxed, and back afterwards. A no-op if
+ * the thread is not capturing. */
 ls_status ls_cuda_swap_capture_mode(int gpu, enum cudaStreamCaptureMode *mode);
 
 ls_status ls_cuda_event_record(ls_event *event, ls_stream *stream);

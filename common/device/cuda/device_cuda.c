@@ -1,18 +1,20 @@
 /* device_cuda — a GPU, or one of several logical devices that share it: three streams, a pool of memory, cuBLAS.
  *
- * Work is enqueued and runs behind the host; only tasks of the host (ls_stream_launch), copies from and to pageable
- * memory and waits hold the host up. The streams are non-blocking ones, independent of CUDA's default stream, which
- * nobody uses; comm has the highest priority, so that a bucket's reduction starts as soon as the GPU has room rather
- * than when the backward pass ends.
+ * Work is enqueued and runs asynchronously; only host tasks (ls_stream_launch), copies from and to pageable memory and
+ * waits block the host. The streams are non-blocking ones, independent of CUDA's default stream, which is unused; comm
+ * has the highest priority, so that a bucket's reduction starts as soon as the GPU has room rather than when the
+ * backward pass ends.
  *
  * Same bits at every run: one cuBLAS handle, bound to the compute stream, with a workspace of its own (cuBLAS
- * promises reproducible results for that). Products of fp32 go without TF32 unless options.tf32 allows it, and products
- * of fp16 and bf16 add up in fp32 throughout: by default cuBLAS may add parts of a sum in the type of the result.
+ * promises reproducible results for that). Matrix multiplies of fp32 do not use TF32 unless options.tf32 allows it, and
+ * those of fp16 and bf16 accumulate in fp32 throughout: by default cuBLAS may add partial sums in the type of the
+ * result.
  *
- * Memory that the device itself needs (each stream's scratch, cuBLAS's workspace) comes from the pool, as all else,
- * but is charged to no category: a CUDA context takes hundreds of MB that nobody can account for either.
+ * Memory that the device itself needs (each stream's scratch, cuBLAS's workspace) comes from the pool, too, but is
+ * charged to no category, like the hundreds of MB of a CUDA context.
  *
- * fails : a GPU that hangs or is broken is left alone at close: its streams, events and memory go with the process */
+ * fails : a GPU that hangs or is broken is not closed: its streams, events and memory are released when the process
+ *         ends */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdio.h>
@@ -27,7 +29,7 @@
 
 const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream) {
     const struct ls_cuda_lane *lane = &ls_cuda_stream_of(stream)->lane;
-    (void)ls_cuda_use(lane->gpu); /* if that fails, so does what the caller does next */
+    (void)ls_cuda_use(lane->gpu); /* if that fails, so does the caller's next call */
     return lane;
 }
 
@@ -66,7 +68,7 @@ static ls_status open_blas(ls_device *device, struct ls_cuda_lane *lane, int maj
 static ls_status open_stream(ls_device *device, ls_stream_kind kind, int multiprocessors) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
     struct ls_cuda_stream *stream = calloc(1, sizeof *stream);
-    if (!stream) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+    if (!stream) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
     stream->base.device = device;
     stream->base.kind = kind;
     pthread_mutex_init(&stream->timing.lock, NULL);
@@ -112,7 +114,7 @@ static ls_status cuda_open(ls_device *device) {
                        device->options.index);
     }
     struct ls_cuda_device *own = calloc(1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for device %d", device->options.index);
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for device %d", device->options.index);
     own->gpu = device->options.index;
     device->backend_state = own;
     device->stream_mode = "cuda";
@@ -123,7 +125,7 @@ static ls_status cuda_open(ls_device *device) {
     return status;
 }
 
-/* --- closing, also of what is half open --------------------------------------------------------------------------- */
+/* --- closing, also a partly open device --------------------------------------------------------------------------- */
 
 static void close_stream(ls_stream *base, bool abandon) {
     struct ls_cuda_stream *stream = ls_cuda_stream_of(base);
@@ -163,8 +165,7 @@ static void cuda_close(ls_device *device) {
 
 /* --- work -------------------------------------------------------------------------------------------------------- */
 
-/* A task of the host, when the stream has come to it. On a GPU nothing else has to be kept going for one that meets
- * others. */
+/* Runs a host task when the stream reaches it. `meets` is ignored: while the task waits for peers, the GPU runs on. */
 static ls_status cuda_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
                              size_t nbytes, bool meets) {
     (void)nbytes;

@@ -1,6 +1,6 @@
-/* errors — what CUDA and cuBLAS return, as one line that says what to do.
+/* errors — reports the errors of CUDA and cuBLAS in one line that says what to do.
  *
- * Most errors concern one call: the call is not made, and everything goes on. A kernel that failed, or a GPU that
+ * Most errors concern one call: the call has no effect, and the program continues. A kernel that failed, or a GPU that
  * disappeared, breaks the process's context on that GPU for good: every later call on it returns that error again, in
  * every thread. So such an error is reported where it shows first, which is seldom the operation that caused it. Later
  * calls return its status without another line. */
@@ -12,7 +12,7 @@
 
 enum breaks { LASTS, BREAKS };
 
-/* The errors that people meet; for others CUDA's own text must do. */
+/* The common errors; for others, CUDA's own text is printed. */
 static const struct ls_cuda_error {
     cudaError_t error;
     enum breaks breaks;
@@ -72,15 +72,15 @@ static _Atomic bool broken[LS_CUDA_MAX_GPUS];
 
 bool ls_cuda_is_broken(int gpu) { return gpu >= 0 && gpu < LS_CUDA_MAX_GPUS && atomic_load(&broken[gpu]); }
 
-/* LS_CUDA passes the call as it is written; its arguments say little to readers. */
+/* LS_CUDA passes the source text of the call; messages omit its arguments. */
 static int name_length(const char *call) { return (int)strcspn(call, "("); }
 
 ls_status ls_cuda_check(cudaError_t error, int gpu, const char *call) {
     if (error == cudaSuccess) return LS_OK;
-    (void)cudaGetLastError(); /* an error that lasts for one call only must not show up in the next */
+    (void)cudaGetLastError(); /* clears the error, so that later calls do not return it */
     const struct ls_cuda_error *known = find_error(error);
     if (known && known->breaks == BREAKS && gpu >= 0 && gpu < LS_CUDA_MAX_GPUS && atomic_exchange(&broken[gpu], true)) {
-        return LS_ERR_SYSTEM; /* said already */
+        return LS_ERR_SYSTEM; /* already reported */
     }
     return ls_fail(error == cudaErrorMemoryAllocation ? LS_ERR_NO_MEMORY : LS_ERR_SYSTEM,
                    "%.*s failed on GPU %d: %s (%s)%s%s", name_length(call), call, gpu, cudaGetErrorString(error),
@@ -97,7 +97,7 @@ static const char *cublas_advice(cublasStatus_t status) {
     }
 }
 
-/* cuBLAS says of a kernel that failed only that one did; CUDA, which says which error it was, still has it. */
+/* cuBLAS only reports that a kernel failed; CUDA still has the specific error. */
 ls_status ls_cublas_check(cublasStatus_t status, int gpu, const char *call) {
     if (status == CUBLAS_STATUS_SUCCESS) return LS_OK;
     if (ls_cuda_is_broken(gpu)) return LS_ERR_SYSTEM;

@@ -5,10 +5,10 @@
  *
  * Capture: an event that is recorded on a capturing stream does not complete then, but at each launch of the graph.
  * CUDA forbids any use of it outside of the capture. device.h allows it, and means the latest launch. So the event
- * remembers its capture, and a later wait for it waits for an event that is recorded behind each launch of the graph:
+ * remembers its capture, and a later wait for it waits for an event that is recorded after each launch of the graph:
  * later than necessary, never too early. The other way round, a capturing stream that is to wait for an event from
- * outside cannot have the wait in its graph. The host waits for what was enqueued before, at once; launches of the
- * graph are ordered by their stream and by waits before the launch. */
+ * outside cannot have the wait in its graph. The host waits at once for the work enqueued before; launches of the graph
+ * are ordered by their stream and by waits before the launch. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void release(void *memory) {
 
 static ls_status make_native(ls_event *event, int gpu) {
     struct native *native = calloc(1, sizeof *native);
-    if (!native) return ls_fail(LS_ERR_NO_MEMORY, "no memory for event \"%s\"", event->name);
+    if (!native) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for event \"%s\"", event->name);
     native->gpu = gpu;
     ls_status status = LS_CUDA(gpu, cudaEventCreateWithFlags(&native->event, cudaEventDisableTiming));
     if (status != LS_OK) {
@@ -69,7 +69,8 @@ ls_status ls_cuda_event_record(ls_event *event, ls_stream *stream) {
     return LS_OK;
 }
 
-/* What has to complete for the latest record to be reached; NULL: it has not been put on a stream yet, or never was. */
+/* The native event that completes when the latest record is reached; NULL: it is not on a stream yet, or never was
+ * recorded. */
 static cudaEvent_t latest(const ls_event *event) {
     const struct native *native = event->native;
     if (atomic_load(&event->recorded) == 0) return NULL;

@@ -1,4 +1,4 @@
-/* find — which GPUs there are, and if there are none, why. */
+/* find — finds the GPUs, or the reason why there are none. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "common/base/log.h"
 
-/* " (CUDA_VISIBLE_DEVICES=0,1)" where the environment has it. */
+/* " (CUDA_VISIBLE_DEVICES=0,1)" if the environment has the variable. */
 static void describe_visible(char *text, size_t capacity) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     text[0] = '\0';

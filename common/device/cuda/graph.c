@@ -1,8 +1,8 @@
-/* graph — what is enqueued between begin and end becomes a graph, which one call then launches.
+/* graph — makes a graph of the operations enqueued between begin and end, which one call then launches.
  *
- * By CUDA's stream capture, in the thread-local mode: other threads go on as they like, and this one cannot by mistake
- * call something that waits. A capture in which an operation failed gives no graph, since the step has been enqueued
- * only in part. events.c says what events mean inside and outside of a capture.
+ * It uses CUDA's stream capture in thread-local mode: other threads are not restricted, and in this one a call that
+ * would wait fails. A capture in which an operation failed gives no graph, since the step has been enqueued only in
+ * part. events.c defines events inside and outside of a capture.
  *   cost  : capturing and making the graph take milliseconds, once; a launch takes microseconds for any number of
  *           operations */
 #include "common/device/cuda/cuda_device.h"
@@ -37,7 +37,7 @@ ls_status ls_cuda_swap_capture_mode(int gpu, enum cudaStreamCaptureMode *mode) {
 static struct ls_cuda_capture *new_capture(ls_device *device) {
     struct ls_cuda_capture *capture = calloc(1, sizeof *capture);
     if (!capture) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a graph");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a graph");
         return NULL;
     }
     capture->holders = 1;
@@ -82,14 +82,14 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
     current = NULL;
-    ls_status status = capture->failure;                            /* which may well be why CUDA complains now */
-    if (status == LS_OK) status = ls_device_status(stream->device); /* what was enqueued since then did nothing */
+    ls_status status = capture->failure;                            /* probably the cause of CUDA's error */
+    if (status == LS_OK) status = ls_device_status(stream->device); /* work enqueued since then did nothing */
     if (status != LS_OK)
         (void)cudaGetLastError();
     else
         status = ls_cuda_check(error, lane->gpu, "recording a graph");
     struct cuda_graph *made = status == LS_OK ? calloc(1, sizeof *made) : NULL;
-    if (status == LS_OK && !made) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a graph");
+    if (status == LS_OK && !made) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a graph");
     if (status == LS_OK) status = LS_CUDA(lane->gpu, cudaGraphInstantiate(&made->executable, graph, 0));
     if (graph) (void)cudaGraphDestroy(graph);
     if (status != LS_OK) {

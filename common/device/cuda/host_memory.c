@@ -1,16 +1,16 @@
-/* host_memory — which side an address belongs to, and page-locked host memory.
+/* host_memory — tells host addresses from device addresses, and pins host memory.
  *
- * Pinning costs time by the page and may be refused (ulimit -l, memory that is pinned already); copies then go
- * through the staging memory of copies.c, so refusals are kept quiet. What was pinned is remembered, since unpinning
- * anything else is an error. Unpinning may wait for the GPU, so it is left out for one that hangs or is broken: the
- * pages stay locked until the process ends. */
+ * Pinning costs time per page and may be refused (ulimit -l, memory that is pinned already); copies then go through the
+ * staging memory of copies.c, so refusals are not reported. Pinned ranges are kept in a list, since unpinning any other
+ * is an error. Unpinning may wait for the GPU, so it is skipped if that hangs or is broken: the pages stay locked until
+ * the process ends. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdlib.h>
 
 bool ls_cuda_is_gpu_memory(const ls_device *device, const void *address) {
     struct cudaPointerAttributes attributes;
-    /* a thread without a current device would start CUDA on GPU 0 by asking */
+    /* in a thread without a current device, the query would start CUDA on GPU 0 */
     if (ls_cuda_use(ls_cuda_device_of(device)->gpu) != LS_OK) return false;
     if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
         return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
@@ -45,7 +45,7 @@ bool ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes) {
     return true;
 }
 
-/* Takes one out of the list: of that address, or (NULL) any; NULL if there is none. */
+/* Removes an entry from the list: that of the address, or any if it is NULL. Returns NULL if there is none. */
 static struct pinned *take_pinned(const ls_device *device, const void *memory) {
     pthread_mutex_lock(&lock);
     struct pinned **link = &pinned_list, *found;

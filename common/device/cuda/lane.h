@@ -1,4 +1,4 @@
-/* What a GPU's stream offers to those who put work on it: the kernels (kernels/cuda) and NCCL groups
+/* The view of a GPU's stream for code that enqueues on it: the kernels (kernels/cuda) and NCCL groups
  * (common/comm/nccl). Plain C, and C++ for .cu files. */
 #ifndef LS_DEVICE_CUDA_LANE_H
 #define LS_DEVICE_CUDA_LANE_H
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* What kernels found wrong with their input; the host looks when it waits for the stream, and reports. */
+/* Input faults that kernels find; the host checks for them when it waits for the stream, and reports them. */
 typedef enum ls_cuda_fault_kind {
     LS_CUDA_FAULT_NONE,
     LS_CUDA_FAULT_LABEL,     /* cross_entropy: a label outside of [0, limit); value = the label */
@@ -25,7 +25,7 @@ typedef enum ls_cuda_fault_kind {
     LS_CUDA_FAULT_BATCHNORM, /* batchnorm_merge: fewer than two values per channel in all; value = how many */
 } ls_cuda_fault_kind;
 
-/* Page-locked host memory that kernels write into. Any one of several faults may win; none is lost altogether. */
+/* Pinned host memory that kernels write to. If several faults occur, any one of them is kept. */
 struct ls_cuda_fault {
     int32_t kind; /* ls_cuda_fault_kind */
     int32_t limit;
@@ -39,8 +39,8 @@ struct ls_cuda_lane {
     /* constant after open */
     int gpu; /* CUDA's number */
     cudaStream_t stream;
-    /* the compute stream's: bound to it, with a workspace of its own, so that the same call gives the same bits. NULL
-     * on the other streams, where no matrix products run */
+    /* of the compute stream only: bound to it, with its own workspace, so that the same call gives the same bits. NULL
+     * on the other streams, which run no matrix multiplies */
     cublasHandle_t blas;
     int multiprocessors;
     bool tf32;
@@ -51,37 +51,37 @@ struct ls_cuda_lane {
 /* The lane of a stream of a GPU. The calling thread's current device becomes the stream's. */
 const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream);
 
-/* Makes `gpu` the calling thread's current device. All of the project selects devices through here, so that CUDA is
- * called only if it was another one. */
+/* Makes `gpu` the calling thread's current device. All device selection goes through this function, so that CUDA is
+ * called only when the device changes. */
 ls_status ls_cuda_use(int gpu);
 
-/* LS_OK, or the error reported: "CALL failed on GPU 0: out of memory (cudaErrorMemoryAllocation): what to do". Errors
- * after which the GPU cannot be used any more (a kernel that failed, a device that disappeared) say so, once: the
- * same GPU's later ones return the status without another line. */
+/* LS_OK, or the error reported: "CALL failed on GPU 0: out of memory (cudaErrorMemoryAllocation): what to do". An error
+ * after which the GPU is unusable (a failed kernel, a lost device) says so; later errors of the same GPU return the
+ * status without another message. */
 ls_status ls_cuda_check(cudaError_t error, int gpu, const char *call);
 ls_status ls_cublas_check(cublasStatus_t status, int gpu, const char *call);
 
 #define LS_CUDA(gpu, call) ls_cuda_check((call), (gpu), #call)
 #define LS_CUBLAS(gpu, call) ls_cublas_check((call), (gpu), #call)
 
-/* Whether the calling thread captures the stream into a graph: it must then not be waited for. */
+/* Whether the calling thread is capturing the stream into a graph. If so, do not wait for the stream. */
 bool ls_cuda_is_capturing(ls_stream *stream);
 
 /* With options.check_launches: waits for the stream, and reports a failure as that of `label`, the operation enqueued
  * just now. Otherwise, and during a capture, it does nothing. */
 ls_status ls_cuda_check_launch(ls_stream *stream, const char *label);
 
-/* While the probes are on (ls_probing, which the caller has asked), around what puts a piece of work on a stream: the
- * probes will be told when the GPU ran it. False: this one cannot be timed, and has no end. */
+/* Enclose the enqueueing of a piece of work while ls_probing(): the probes will record when the GPU ran it. False: this
+ * work cannot be timed; do not call end. */
 bool ls_cuda_time_begin(ls_stream *stream, const char *label);
 void ls_cuda_time_end(ls_stream *stream);
 
-/* Puts an operation on a stream: kernels/cuda/dispatch.c. Called unless the device has failed, which it has if this
- * fails. */
+/* Enqueues an operation on a stream: kernels/cuda/dispatch.c. Not called after the device has failed; a failure poisons
+ * the device. */
 struct ls_op;
 ls_status ls_cuda_enqueue_op(ls_stream *stream, const struct ls_op *op);
 
-/* What struct ls_cuda_plugin offers as matmul: kernels/cuda/dispatch.c. It asks ls_device_status itself. */
+/* The matmul of struct ls_cuda_plugin: kernels/cuda/dispatch.c. Checks ls_device_status itself. */
 ls_status ls_cuda_enqueue_matmul(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a,
                                  const void *b, void *c);
 

@@ -1,21 +1,21 @@
 /* pool — the memory of one device: taken from its GPU once, and kept.
  *
  * cudaMalloc and cudaFree wait for all of the GPU's work, so a training step must call neither. CUDA's own caching
- * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited. Each logical device has
- * a pool of its own, so that its memory can be told from others' on a shared GPU. Where a GPU has no such pools
- * (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is given out
- * again to an allocation that fits into it and fills at least half of it. When an allocation of any of a GPU's devices
- * would fail, the pools of that GPU first give back what they keep unused.
+ * pools (cudaMallocFromPoolAsync) keep freed memory when their release threshold is unlimited. Each logical device has
+ * a pool of its own, so that its memory can be distinguished from others' on a shared GPU. Where a GPU has no such
+ * pools (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is reused
+ * for an allocation that fits into it and fills at least half of it. When an allocation of any of a GPU's devices would
+ * fail, the pools of that GPU first return their unused memory.
  *
  * Allocations are made, zeroed and freed in the order of a stream of their own, for which the host waits: memory is
  * ready for every stream when ls_device_alloc returns. As on CPU devices, nothing that is still enqueued may refer to
  * freed memory.
  *
  * GPUs of one process may read and write each other's pools where the machine allows it (peer access): copies between
- * them are then direct; otherwise the driver takes them through the host. Access is given between the devices that are
+ * them are then direct; otherwise the driver copies through the host. Access is given between the devices that are
  * open, not to all GPUs that the process sees: it costs time and memory on each.
  *   cost  : memset at the GPU's write bandwidth for each allocation; a few microseconds more
- *   fails : LS_ERR_NO_MEMORY, also where the GPU has the memory, but no longer in one piece (list only) */
+ *   fails : LS_ERR_NO_MEMORY, also if the GPU's free memory is fragmented (list only) */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ struct ls_cuda_pool {
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ls_cuda_pool *open_pools; /* of all devices of the process */
 
-/* Lets `reader` get at `owner`'s memory; where it cannot be, copies take another way. The reader's GPU becomes
+/* Lets `reader` access `owner`'s memory; if that is impossible, copies go through the host. The reader's GPU becomes
  * current. */
 static void give_access(struct ls_cuda_pool *owner, struct ls_cuda_pool *reader) {
     int can = 0;
@@ -64,7 +64,7 @@ static void give_access(struct ls_cuda_pool *owner, struct ls_cuda_pool *reader)
     } else if (allowed) {
         (void)cudaDeviceEnablePeerAccess(owner->gpu, 0);
     }
-    (void)cudaGetLastError(); /* not possible, or given before */
+    (void)cudaGetLastError(); /* not possible, or already granted */
 }
 
 static void meet_peers(struct ls_cuda_pool *pool) {
@@ -103,7 +103,7 @@ static struct block *find_block(struct ls_cuda_pool *pool, size_t nbytes) {
     return best;
 }
 
-/* Gives back to the GPU what is not in use. */
+/* Returns unused blocks to the GPU. */
 static void drop_unused_blocks(struct ls_cuda_pool *pool) {
     for (struct block **link = &pool->blocks; *link;) {
         struct block *block = *link;
@@ -176,7 +176,8 @@ static ls_status make_native(struct ls_cuda_pool *pool) {
 ls_status ls_cuda_pool_open(struct ls_cuda_pool **out, ls_device *device, int gpu) {
     *out = NULL;
     struct ls_cuda_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the pool of device %d", ls_device_index(device));
+    if (!pool)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the pool of device %d", ls_device_index(device));
     pool->device = device;
     pool->gpu = gpu;
     pthread_mutex_init(&pool->lock, NULL);
@@ -214,8 +215,8 @@ void ls_cuda_pool_close(struct ls_cuda_pool *pool, bool abandon) {
     free(pool);
 }
 
-/* What the pool keeps goes back to the GPU. A free counts only when the host has seen that it is over, so `device`
- * waits for it. */
+/* Returns the pool's unused memory to the GPU. A free counts only when the host has seen it complete, so this waits for
+ * it. */
 static ls_status trim(struct ls_cuda_pool *pool, ls_device *device) {
     if (!pool->native) {
         pthread_mutex_lock(&pool->lock);
@@ -278,7 +279,7 @@ ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **ou
 }
 
 void ls_cuda_pool_free(struct ls_cuda_pool *pool, void *memory) {
-    if (!memory) return; /* of a device that opened by half */
+    if (!memory) return; /* of a partly opened device */
     if (!pool->native) {
         return_block(pool, memory);
         return;

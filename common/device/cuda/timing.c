@@ -1,15 +1,15 @@
-/* timing — while the probes are on: when a GPU ran what was enqueued.
- *   idea  : an event before each piece of work and one behind it. When a thread waits for the stream, the GPU says how
- *           long before that moment they were reached: a third event, recorded when the stream is idle, is reached
- *           while the host watches, which relates the GPU's clock to the host's anew at each wait
+/* timing — while the probes are on, records when a GPU ran each piece of work.
+ *   idea  : an event before each piece of work and one after it. When a thread waits for the stream, their times are
+ *           measured from a third event, which is recorded on the idle stream and reached while the host polls. So each
+ *           wait relates the GPU's clock to the host's again
  *   cost  : nothing while the probes are off. On, two events per piece of work, some microseconds of the host and less
  *           than one of the GPU; per wait a few microseconds, and as many per piece of work since the last one. Events
- *           are used again
- *   order : pieces are told in the order of the stream, as RUN records of a thread of their own ("GPUs"), since the
- *           host's threads did something else meanwhile. Durations are the GPU's (half a microsecond exact); moments
- *           are as exact as the host sees the third event, some microseconds
- *   graph : a launch of a CUDA graph is one piece of work; what was captured into it shows in a profiler only
- *   fails : work that cannot be timed is not: it has no RUN either, and goes on */
+ *           are reused
+ *   order : pieces are reported in the order of the stream, as RUN records of a thread of their own ("GPUs"), since the
+ *           host's threads did something else meanwhile. Durations are the GPU's (accurate to half a microsecond);
+ *           times are as accurate as the host's observation of the third event, some microseconds
+ *   graph : a launch of a CUDA graph is one piece of work; the operations captured into it show in a profiler only
+ *   fails : work that cannot be timed has no RUN, and runs all the same */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -47,7 +47,7 @@ bool ls_cuda_time_begin(ls_stream *stream, const char *label) {
     struct ls_cuda_timing *timing = &ls_cuda_stream_of(stream)->timing;
     cudaStream_t native = ls_cuda_lane_of(stream)->stream;
     pthread_mutex_lock(&timing->lock);
-    /* at the end of the list, but not counted yet: who waits for the stream meanwhile empties what is in front of it */
+    /* at the end of the list, but not counted yet: a thread that waits meanwhile removes the entries before it */
     bool begun = make_room(timing);
     struct ls_cuda_timed *timed = begun ? &timing->timed[timing->room - 1] : NULL;
     begun = begun && make_event(&timed->begin) && make_event(&timed->end) && ok(cudaEventRecord(timed->begin, native));
@@ -74,7 +74,7 @@ void ls_cuda_time_end(ls_stream *stream) {
     pthread_mutex_unlock(&timing->lock);
 }
 
-/* Records `now` on an idle stream; the host's time at which it was reached, from the shortest look. < 0: not known. */
+/* Records `now` on an idle stream; the host's time at which it was reached, from the shortest query. < 0: not known. */
 static double look_at_clock(struct ls_cuda_timing *timing, cudaStream_t stream) {
     double at_us = -1, shortest_us = 0;
     for (int i = 0; i < LOOKS; i++) {
@@ -83,7 +83,7 @@ static double look_at_clock(struct ls_cuda_timing *timing, cudaStream_t stream) 
         if (!make_event(now) || !ok(cudaEventRecord(*now, stream)) || !ok(cudaEventSynchronize(*now))) break;
         double us = ls_now_us() - begin_us;
         if (at_us >= 0 && us >= shortest_us) continue;
-        if (at_us >= 0) { /* the better look's event is the one that is kept */
+        if (at_us >= 0) { /* the event of the shorter query is kept */
             cudaEvent_t kept = timing->now[1];
             timing->now[1] = timing->now[0];
             timing->now[0] = kept;

@@ -1,13 +1,13 @@
 /* waits — the host waits for a stream or an event.
  *
- * CUDA's own waits have no deadline, and nobody could end a collective operation whose peer has died while a thread
- * is inside of one. So the host looks (cudaEventQuery, cudaStreamQuery): without a pause as long as a core is free
- * for it, then giving the core away between two looks, then sleeping LS_SLEEP_US at a time. Every LS_ASK_US it asks
- * the device's watchers.
- *   cost  : a look takes an estimated microsecond of a core; a wait of milliseconds ends up to LS_SLEEP_US late
- *   fails : LS_ERR_TIMEOUT past ls_wait_timeout_s(), naming what was waited for. The work is still there and cannot
- *           be removed, so later waits of the device look once and give up, until the stream that hung has come to
- *           rest; close() leaves it alone */
+ * CUDA's own waits have no deadline, and while a thread is inside one, a collective operation whose peer has died could
+ * not be ended. So the host polls (cudaEventQuery, cudaStreamQuery): without a pause as long as a core is free for it,
+ * then yielding the core between two polls, then sleeping LS_SLEEP_US at a time. Every LS_ASK_US it calls the device's
+ * watchers.
+ *   cost  : a poll takes an estimated microsecond of a core; a wait of milliseconds ends up to LS_SLEEP_US late
+ *   fails : LS_ERR_TIMEOUT past ls_wait_timeout_s(), naming the awaited stream or event. The work is still enqueued and
+ *           cannot be removed, so later waits of the device poll once and fail, until the stream that hung is idle;
+ *           close() does not touch it */
 #define _GNU_SOURCE
 #include "common/device/cuda/cuda_device.h"
 
@@ -37,9 +37,9 @@ static ls_status timed_out(ls_device *device, const struct ls_cuda_awaited *awai
     struct ls_cuda_device *own = ls_cuda_device_of(device);
     cudaStream_t nobody = NULL;
     if (!atomic_compare_exchange_strong(&own->stuck, &nobody, awaited->stream))
-        return LS_ERR_TIMEOUT; /* said already */
-    return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the %s \"%s\" of device %d (GPU %d)", ls_wait_timeout_s(),
-                   awaited->kind, awaited->name, ls_device_index(device), own->gpu);
+        return LS_ERR_TIMEOUT; /* already reported */
+    return ls_fail(LS_ERR_TIMEOUT, "timed out after %g s waiting for the %s \"%s\" of device %d (GPU %d)",
+                   ls_wait_timeout_s(), awaited->kind, awaited->name, ls_device_index(device), own->gpu);
 }
 
 static ls_status look_until_there(ls_device *device, const struct ls_cuda_awaited *awaited) {
@@ -69,7 +69,7 @@ ls_status ls_cuda_wait(ls_device *device, const struct ls_cuda_awaited *awaited)
     if (status == LS_OK) status = ls_cuda_swap_capture_mode(own->gpu, &mode);
     if (status == LS_OK) {
         status = look_until_there(device, awaited);
-        (void)cudaGetLastError(); /* "not ready" is remembered as an error */
+        (void)cudaGetLastError(); /* CUDA keeps "not ready" as the last error */
         ls_status restored = ls_cuda_swap_capture_mode(own->gpu, &mode);
         if (status == LS_OK) status = restored;
     }
@@ -83,17 +83,17 @@ ls_status ls_cuda_wait(ls_device *device, const struct ls_cuda_awaited *awaited)
     return LS_OK;
 }
 
-/* The stream is at rest, so no kernel writes the word; of several threads that look at it, one reports. */
+/* The stream is idle, so no kernel writes the word; of several threads that read it, one reports. */
 static ls_status report_fault(ls_stream *stream) {
     struct ls_cuda_fault *word = ls_cuda_stream_of(stream)->lane.fault, fault = *word;
     fault.kind = __atomic_exchange_n(&word->kind, LS_CUDA_FAULT_NONE, __ATOMIC_ACQ_REL);
     if (fault.kind == LS_CUDA_FAULT_NONE) return LS_OK;
     ls_status status;
     if (fault.kind == LS_CUDA_FAULT_LABEL) {
-        status = ls_fail(LS_ERR_INVALID, "cross_entropy: label %" PRId64 " is outside of [0, %d)", fault.value,
+        status = ls_fail(LS_ERR_INVALID, "cross_entropy: label %" PRId64 " is out of range [0, %d)", fault.value,
                          (int)fault.limit);
     } else if (fault.kind == LS_CUDA_FAULT_TOKEN) {
-        status = ls_fail(LS_ERR_INVALID, "embedding: token %" PRId64 " is outside of [0, %d)", fault.value,
+        status = ls_fail(LS_ERR_INVALID, "embedding: token %" PRId64 " is out of range [0, %d)", fault.value,
                          (int)fault.limit);
     } else {
         status = ls_fail(LS_ERR_INVALID,
@@ -137,5 +137,5 @@ ls_status ls_cuda_check_launch(ls_stream *stream, const char *label) {
     ls_log_restore(before);
     if (status == LS_OK) return LS_OK;
     if (strncmp(said, label, strlen(label)) == 0) return ls_fail(status, "%s", said);
-    return ls_fail(status, "%s: %s", label, said[0] ? said : "the GPU has failed before");
+    return ls_fail(status, "%s: %s", label, said[0] ? said : "the GPU has failed earlier");
 }

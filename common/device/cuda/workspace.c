@@ -1,9 +1,9 @@
-/* workspace — how much memory a device lends cuBLAS, which splits long sums in it.
+/* workspace — the size of the workspace that a device gives cuBLAS for splitting long sums.
  *
  * As in PyTorch: 32 MiB from Hopper on and 8 MiB before, unless the environment's CUBLAS_WORKSPACE_CONFIG says
- * otherwise, as ":KIB:COUNT" once or more. Their sum is lent in one piece. cuBLAS itself reads the variable only for a
- * workspace that it allocates on its own. A size that forbids a way of splitting may change the bits of the
- * products. */
+ * otherwise, as ":KIB:COUNT" once or more. Their sum is given in one piece. cuBLAS itself reads the variable only for a
+ * workspace that it allocates on its own. A size too small for some kind of splitting may change the bits of the
+ * results. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 enum { NUMBER_MAX = 1 << 20 }; /* 2^20 KiB times 2^20 is below 2^63 */
 
-/* Takes ":NUMBER" from *at. */
+/* Parses ":NUMBER" at *at, and advances that. */
 static bool take_number(const char **at, size_t *number) {
     if (**at != ':' || (*at)[1] < '0' || (*at)[1] > '9') return false;
     char *end;
@@ -33,7 +33,7 @@ ls_status ls_cuda_workspace_nbytes(int major, size_t *nbytes) {
     for (const char *at = text; *at;) {
         size_t kib, count;
         if (!take_number(&at, &kib) || !take_number(&at, &count)) {
-            return ls_fail(LS_ERR_USAGE, "CUBLAS_WORKSPACE_CONFIG is \"%s\"; it takes :KIB:COUNT, as in :4096:8", text);
+            return ls_fail(LS_ERR_USAGE, "CUBLAS_WORKSPACE_CONFIG is \"%s\"; expected :KIB:COUNT, as in :4096:8", text);
         }
         *nbytes += (kib * count) << 10;
     }

@@ -1,17 +1,18 @@
 /* attention — causal attention, head by head: scores in memory, or tile by tile.
- *   idea  : a head's rows of q, k, v are made floats once, while those of the next head are fetched. Then
- *           LS_ATTENTION_TILE rows of q meet as many rows of k after the other: products (product.h) in the L1 cache, of
- *           which only the triangle is computed where rows meet themselves. In memory: all scores of the rows, softmax, then products with v. Tiled: a row keeps its largest
- *           score and the sum of exponentials so far; when the largest grows, what has been summed is multiplied by
- *           exp(old - new). Backward goes through the same tiles, rows of k one after the other. Tiled, it computes scores
- *           once more, and p = exp(s - log sum)
- *   cost  : flops of ops.def, tiled backward a quarter more, and what the triangles waste: about a fifth of 64 positions,
- *           less of more. Of 64 positions and 32 channels, half of the time goes into packing, exp and sums over rows
+ *   idea  : a head's rows of q, k, v are converted to fp32 once, while those of the next head are prefetched. Then
+ *           each tile of LS_ATTENTION_TILE rows of q is multiplied by one tile of k after another (product.h), in
+ *           the L1 cache; on the diagonal only the triangle is computed. In memory: all scores of the rows, softmax,
+ *           then products with v. Tiled: a row keeps its largest score and the sum of exponentials so far; when the
+ *           largest grows, the sum so far is multiplied by exp(old - new). Backward visits the same tiles, in
+ *           ascending order of k. Tiled, it recomputes scores, and p = exp(s - log sum)
+ *   cost  : flops of ops.def, tiled backward a quarter more, plus the waste of the triangles: about a fifth for 64
+ *           positions, less for more. For 64 positions and 32 channels, packing, exp and sums over rows take half of
+ *           the time
  *   memory: 6 rows of floats for each position, and tiles; with scores in memory, two tiles of rows of scores
- *   halves: widened when they are packed. y and dqkv are rounded; p and ds only with scores in memory
- *   order : products: one chain of fused multiply-adds in ascending order of positions or channels; where sums of y are
- *           multiplied, the chain goes on from there. Sums over a row in LS_LANES parts. Nothing depends on other heads
- *           or sequences, or, but for numbers that are not finite, on later positions */
+ *   half  : widened when packed. y and dqkv are rounded; p and ds only with scores in memory
+ *   order : products: one chain of fused multiply-adds in ascending order of positions or channels; if sums of y
+ *           are rescaled, the chain continues from the rescaled value. Sums over a row in LS_LANES parts. No result
+ *           depends on other heads or sequences, or, except for numbers that are not finite, on later positions */
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/variant/half.h"
 #include "kernels/cpu/variant/product.h"
@@ -19,25 +20,25 @@
 
 #define TILE ((size_t)LS_ATTENTION_TILE)
 
-/* So many rows of a tile go through softmax together, step by step: no step of a row then waits for the step before. */
+/* Rows of a tile that go through softmax together, step by step, so that no step of a row waits for the step before. */
 #define BAND ((size_t)LS_LANES)
 
-/* A head of a sequence, and the parts of the workspace, which has one head after the other. */
+/* A head of a sequence, and the parts of the workspace, which is reused for one head after the other. */
 struct head {
     struct ls_attention_shape shape;
     struct ls_attention_layout l;
     size_t number;
     float scale;                /* 1 / sqrt(channels of a head) */
     float *q, *k, *dy;          /* [positions, columns] */
-    float *v, *dq;              /* the same; in one place, since backward needs only v turned */
+    float *v, *dq;              /* the same; in one buffer, since backward needs only turned_v */
     float *turned_k, *turned_v; /* by tiles: [positions / TILE][channels][TILE] */
     float *means;               /* [positions]: dy y */
     float *block, *other_block; /* [TILE, columns]: rows of y; of dk and of dv */
     float *scores, *gradients;  /* [TILE, stride] */
-    size_t stride;              /* TILE; positions where forward keeps scores in memory */
+    size_t stride;              /* TILE; positions if forward keeps scores in memory */
 };
 
-/* By which scores are multiplied: their variance grows with the channels that they are sums over. */
+/* The factor of scores: their variance grows with the number of channels over which they are sums. */
 static float score_scale(const struct ls_attention_shape *s) { return 1 / sqrtf((float)ls_attention_head(s)); }
 
 static struct head make_head(const struct ls_attention_shape *s, float *workspace, bool backward) {
@@ -52,7 +53,7 @@ static struct head make_head(const struct ls_attention_shape *s, float *workspac
     h.gradients = h.scores + h.l.scores_count;
     h.stride = s->tiled || backward ? TILE : h.l.positions;
     h.scale = score_scale(s);
-    /* Columns and positions beyond the last ones are multiplied, too. */
+    /* padding columns and positions are multiplied, too */
     memset(workspace, 0, ls_cpu_attention_workspace_nbytes(s));
     return h;
 }
@@ -61,13 +62,13 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* --- rows: from qkv or y into the workspace, and back --------------------------------------------------------------- */
 
-/* Where head `number` begins in position t of qkv (part 0, 1, 2 of 3: q, k, v) or y (part 0 of 1). */
+/* The offset of head `number` in position t of qkv (part 0, 1, 2 of 3: q, k, v) or y (part 0 of 1). */
 static size_t place_of(const struct head *h, size_t number, size_t t, size_t part, size_t parts) {
     const size_t heads = (size_t)h->shape.heads, row = number / heads * h->l.context + t;
     return (row * parts + part) * (size_t)h->shape.channels + number % heads * h->l.head;
 }
 
-/* A row is short: a call of memcpy for each would take longer than to copy it. What is read next is fetched meanwhile. */
+/* A row is short: calling memcpy for each would take longer than copying it. The next one is prefetched meanwhile. */
 static LS_ALWAYS_INLINE void copy(float *restrict to, const float *restrict from, size_t count, const float *next) {
     size_t i = 0;
     for (; i + LS_LANES <= count; i += LS_LANES) {
@@ -77,7 +78,7 @@ static LS_ALWAYS_INLINE void copy(float *restrict to, const float *restrict from
     for (; i < count; i++) to[i] = from[i];
 }
 
-/* Elements from from[at] on; `next` elements further on lie those that are loaded next. */
+/* Loads the elements from from[at] on; those to be loaded next are `next` elements further on. */
 static void load(ls_dtype dtype, float *restrict to, const void *from, size_t at, size_t count, size_t next) {
     if (dtype == LS_FP32) {
         copy(to, (const float *)from + at, count, (const float *)from + at + next);
@@ -116,7 +117,7 @@ static void turn(const struct head *h, const float *rows, float *turned) {
     }
 }
 
-/* --- products: rows of positions t on meet those of positions u on -------------------------------------------------- */
+/* --- products: rows from position t on with rows from position u on ----------------------------------------------- */
 
 struct tile {
     size_t t, u, rows, columns; /* columns: positions from u on */
@@ -182,7 +183,7 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
                           .triangle = tile->diagonal ? LS_UPPER_LEFT : LS_WHOLE});
 }
 
-/* What row r does not see becomes 0, as far as a triangle's products read it: up to ROWS columns behind the last seen. */
+/* Sets columns that row r must not see to 0, as far as triangles' products read them: ROWS after the last seen. */
 static LS_ALWAYS_INLINE void clear_unseen(const struct tile *tile, size_t r, float *s) {
     size_t end = whole_lanes(s, seen(tile, r), 0);
     if (end < TILE) memset(s + end, 0, LS_LANES * sizeof *s);
@@ -190,8 +191,8 @@ static LS_ALWAYS_INLINE void clear_unseen(const struct tile *tile, size_t r, flo
 
 /* --- forward --------------------------------------------------------------------------------------------------------- */
 
-/* The row of scores of a position, of which it sees itself and those before it, becomes probabilities: softmax of scale s,
- * and 0 where it does not see. count: a multiple of LS_LANES, above the position. */
+/* Replaces a position's row of scores by probabilities: softmax of scale s over the position and those before it, 0 for
+ * later ones. count: a multiple of LS_LANES, above the position. */
 static void softmax_row(float *s, size_t position, size_t count, float scale) {
     size_t end = whole_lanes(s, position + 1, -INFINITY);
     float sum = exponentials(s, end, scale, scale * largest_of(s, end, -INFINITY));
@@ -199,7 +200,7 @@ static void softmax_row(float *s, size_t position, size_t count, float scale) {
     memset(s + end, 0, (count - end) * sizeof *s);
 }
 
-/* Back through it: of a row that gave p, the gradient of p becomes that of s. mean: of the gradient, weighted by p. */
+/* The gradient of softmax_row: replaces the gradient of p by that of s. mean: of the gradient, weighted by p. */
 static void softmax_gradient(float *restrict gradient, const float *restrict p, size_t count, float mean, float scale) {
     for (size_t u = 0; u < count; u++) gradient[u] = p[u] * (gradient[u] - mean) * scale;
 }
@@ -225,12 +226,12 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     }
 }
 
-/* Of each row of q, over the tiles so far: the largest score, and the sum of exponentials. */
+/* For each row of q, over the tiles so far: the largest score, and the sum of exponentials. */
 struct statistics {
     float largest[LS_ATTENTION_TILE], sum[LS_ATTENTION_TILE];
 };
 
-/* Makes exponentials of the scores of a band of rows, and scales earlier sums to the largest score now. */
+/* Replaces the scores of a band of rows by exponentials, and scales earlier sums to the current largest score. */
 static void add_band(const struct head *h, const struct tile *tile, size_t first, struct statistics *so_far) {
     float *s = h->scores + first * TILE, *sum = so_far->sum + first, *largest = so_far->largest + first;
     float shift[BAND], factor[BAND] = {0};
@@ -291,7 +292,7 @@ ls_status LS_CPU(attention_forward)(const struct ls_attention_forward_arguments 
 
 /* --- backward -------------------------------------------------------------------------------------------------------- */
 
-/* scores = p of the tile, 0 where a row does not see. */
+/* Sets scores to p of the tile, 0 for later positions. */
 static void make_probabilities(const struct head *h, const struct tile *tile, const void *saved) {
     const size_t at = h->number * h->l.context + tile->t;
     for (size_t first = 0; first < tile->rows; first += BAND) {
@@ -309,7 +310,7 @@ static void make_probabilities(const struct head *h, const struct tile *tile, co
     }
 }
 
-/* gradients = scores (gradients - mean) scale, in memory rounded to halves. */
+/* gradients = scores (gradients - mean) scale, rounded to the 16-bit type with scores in memory. */
 static void make_gradients(const struct head *h, const struct tile *tile) {
     uint16_t halves[LS_ATTENTION_TILE];
     const bool rounds = !h->shape.tiled && h->shape.dtype != LS_FP32;
@@ -333,7 +334,7 @@ static void make_means(const struct head *h, const void *y) {
     }
 }
 
-/* dk and dv of positions u on, and what they add to dq. */
+/* dk and dv from position u on, and their terms of dq. */
 static void backward_columns(const struct head *h, size_t u, const struct ls_attention_backward_arguments *a) {
     float *dk = h->block, *dv = h->other_block;
     for (size_t t = u; t < h->l.context; t += TILE) {

@@ -1,5 +1,5 @@
-/* avgpool — the mean of each plane. order: one chain of additions, then a division, as in kernels/cuda's naive rung. Halves are
- * widened block by block, and a mean is rounded once. */
+/* avgpool — the mean of each plane. order: one chain of additions, then a division, as in kernels/cuda's naive rung. In
+ * half precision planes are widened block by block, and a mean is rounded once. */
 #include "kernels/cpu/variant/half.h"
 
 ls_status LS_CPU(avgpool_forward)(const struct ls_avgpool_forward_arguments *a) {

@@ -5,13 +5,13 @@
  *           so the second visit finds them in the cache
  *   order : a plane's mean and sum of squared deviations in fp32, in LS_LANES parts, while the plane is in the L1
  *           cache. Planes are merged in batch order, in double (statistics.h)
- *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the
- *           same values. A longer plane is cut into blocks, which are merged as planes are
+ *   half  : a plane of up to LS_BLOCK values (half.h) is converted to fp32 as a whole, and has the sums of an fp32
+ *           plane of the same values. A longer plane is cut into blocks, which are merged as planes are
  *   split : for a batch on several devices, a collective must run between the two visits, so each visit is an
  *           operation: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They use the
  *           functions of the whole passes. The result differs from one device's only by the rounding of doubles
- *           (forward: ranks are merged as planes are) and of the ranks' sums to float (backward). A batch of 0 has no
- *           planes */
+ *           (forward: ranks are merged as planes are) and by the rounding of the ranks' sums to float (backward). An
+ *           empty batch has no planes */
 #include "common/base/log.h"
 #include "kernels/cpu/statistics.h"
 #include "kernels/cpu/variant/half.h"
@@ -41,7 +41,7 @@ static float block_m2(const float *x, size_t count, float mean) {
     return ls_sum_lanes(lanes);
 }
 
-/* Where the plane of channel c of image n begins. */
+/* The offset of the plane of channel c of image n. */
 static size_t plane_at(const struct ls_batchnorm_shape *s, int n, int c) {
     return ((size_t)n * (size_t)s->channels + (size_t)c) * (size_t)s->plane;
 }
@@ -70,7 +70,7 @@ static ls_status expect_spread(double count) {
                    count);
 }
 
-/* What the forward pass stores for channel c, from the statistics of its whole batch. */
+/* Stores the results of the forward pass for channel c, from the statistics of its whole batch. */
 static void store_channel(const struct ls_batchnorm_shape *s, const struct ls_statistics *total, int c, float *mean,
                           float *invstd, float *running_mean, float *running_var) {
     double variance = total->m2 / total->count;
@@ -133,7 +133,7 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
     size_t stride = ls_batchnorm_statistics_count(s);
     *a->count = 0;
     for (int r = 0; r < a->ranks; r++) *a->count += a->statistics[(size_t)(r + 1) * stride - 1];
-    if (*a->count == 0) return LS_OK; /* nobody has samples: everything stays as it is */
+    if (*a->count == 0) return LS_OK; /* no rank has samples: nothing changes */
     ls_status status = expect_spread(*a->count);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
         struct ls_statistics total = {0};
@@ -253,7 +253,7 @@ static void plane_input_gradient(const struct ls_batchnorm_shape *s, const struc
     }
 }
 
-/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), gathered into scale dy + x p + q */
+/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), rearranged as scale dy + x p + q */
 static void channel_input_gradient(const struct ls_batchnorm_shape *s, const struct channel *ch, int c,
                                    const struct gradient_sums *sums, double m, void *dx, const void *dy,
                                    const void *x) {

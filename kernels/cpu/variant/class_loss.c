@@ -1,8 +1,8 @@
-/* class_loss — the three steps of a cross entropy whose classes ranks share out (kernels.h): what each does with its part.
- *   cost  : each step reads the part's logits once; exponentials are computed twice, since what they are divided by is known
- *           only when all ranks have been asked, and keeping them would take as much memory as the logits
- *   order : rows ascending, the loss summed in double; within a row, classes ascending. All ranks get the same loss, of the
- *           same numbers */
+/* class_loss — the three steps of a cross entropy whose classes are split over ranks (kernels.h), each on its own part.
+ *   cost  : each step reads the part's logits once; exponentials are computed twice, since their divisor is known
+ *           only after a reduction over all ranks, and storing them would take as much memory as the logits
+ *   order : rows ascending, the loss summed in double; within a row, classes ascending. All ranks compute the same loss
+ *           from the same numbers */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/exponentials.h"
 
@@ -16,7 +16,7 @@ ls_status LS_CPU(class_maxima)(const struct ls_class_maxima_arguments *a) {
     return LS_OK;
 }
 
-/* Of a row: the place of its label in the part; at least part.count: it is another part's. */
+/* The index of a row's label in the part; at least part.count if another part has it. */
 static size_t place_of(int64_t label, struct ls_class_part part) {
     return (size_t)label >= part.first ? (size_t)label - part.first : SIZE_MAX;
 }
@@ -26,7 +26,7 @@ ls_status LS_CPU(class_sums)(const struct ls_class_sums_arguments *a) {
         const float *logits = a->logits + r * a->part.room;
         int64_t label = a->labels[r];
         if (label < 0 || (uint64_t)label >= a->part.whole) {
-            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld, outside of the %zu classes", r, (long long)label,
+            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld; expected a label below %zu", r, (long long)label,
                            a->part.whole);
         }
         float shift = a->maxima[r], sum = 0, e[LS_EXP_BLOCK];

@@ -8,17 +8,17 @@
  *           backward data     r = input pixel    i = tap (kh, oc, kw)   c = in channel    image = dy spread by the stride
  *
  *           Vectors run along the channels, and `image` is read one float at a time. So one inner loop serves every
- *           kernel, stride, padding and size, without gathers. kh is outermost, so that taps which meet only padding
+ *           kernel, stride, padding and size, without gathers. kh is outermost, so that taps that read only padding
  *           are a range
- *   halves: an image is widened into `wide` before it is packed, and a result is rounded from `wide`; floats need no
+ *   half  : an image is widened into `wide` before it is packed, and a result is rounded from `wide`; fp32 needs no
  *           `wide`. Weights are widened into `sums`, before it holds any
  *   cost  : one product per image, plus one pass in 4x4 blocks that transposes NCHW to pixel-major or back. Waste:
  *           channels round up to 16; backward data with stride s also multiplies the zeros between the spread dy (s x s
- *           times the work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) live in the L2
+ *           times the work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) fit into the L2
  *           cache
- *   order : one chain of fused multiply-adds per sum, in the order of i. Weight and bias gradients make one such chain
+ *   order : one chain of fused multiply-adds per sum, in the order of i. Weight and bias gradients are one such chain
  *           per image, and the images' results are added in batch order. No result of one image depends on another
- *           image or on its place in the batch */
+ *           image or on its position in the batch */
 #include "kernels/cpu/conv2d_layout.h"
 #include "kernels/cpu/variant/conv2d_product.h"
 #include "kernels/cpu/variant/half.h"
@@ -39,7 +39,7 @@ static struct parts split(const struct ls_conv2d_layout *l, void *workspace) {
     p.init = p.total + l->total_count;
     p.wide = p.init + l->init_count;
     p.offsets = (int *)(void *)(p.wide + l->wide_count);
-    /* Borders and rounded-up channels are read as zeros and never written again. */
+    /* borders and padding channels are read as zeros and never written again */
     memset(p.image, 0, l->image_count * sizeof(float));
     memset(p.matrix, 0, l->matrix_count * sizeof(float));
     memset(p.init, 0, l->init_count * sizeof(float));
@@ -54,7 +54,7 @@ static size_t out_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_
     return (size_t)s->out_channels * (size_t)l->out_pixels;
 }
 
-/* One axis of an offset table: `count` places, `stride` floats apart. */
+/* One axis of an offset table: `count` positions, `stride` floats apart. */
 struct axis {
     int count, stride;
 };
@@ -78,7 +78,7 @@ static void pad_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_la
     }
 }
 
-/* dy[oh][ow] goes to (oh x stride + kernel_h - 1 - padding, ...); what falls outside touches no input pixel. */
+/* dy[oh][ow] goes to (oh x stride + kernel_h - 1 - padding, ...); values outside of the image touch no input pixel. */
 static void spread_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, const float *dy,
                          float *image) {
     int left = s->kernel_w - 1 - s->padding;
@@ -112,7 +112,7 @@ static size_t weights(const struct ls_conv2d_shape *s, const struct ls_conv2d_la
     return (size_t)s->out_channels * (size_t)l->taps;
 }
 
-/* Place of w[0][channel][h][0] */
+/* The offset of w[0][channel][h][0] */
 static size_t weight_row(const struct ls_conv2d_shape *s, int channel, int h) {
     return ((size_t)channel * (size_t)s->kernel_h + (size_t)h) * (size_t)s->kernel_w;
 }
@@ -164,7 +164,7 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
     return LS_OK;
 }
 
-/* The kernel turned by 180 degrees: [tap (kh, oc, kw)][in channel] */
+/* The kernel rotated by 180 degrees: [tap (kh, oc, kw)][in channel] */
 static void turn_weights(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, const float *w,
                          float *matrix) {
     size_t area = (size_t)s->kernel_h * (size_t)s->kernel_w;
@@ -234,7 +234,7 @@ static void put(float *to, const float *from, size_t count, bool accumulate) {
     for (size_t i = 0; i < count; i++) to[i] = accumulate ? to[i] + from[i] : from[i];
 }
 
-/* Brings the totals [tap (kh, ic, kw)][out channel] into the order of w, by way of `scratch`. */
+/* Rearranges the totals [tap (kh, ic, kw)][out channel] into the order of w, through `scratch`. */
 static void put_weight_gradient(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, float *dw,
                                 const float *total, float *scratch, bool accumulate) {
     for (int h = 0; h < s->kernel_h; h++) {

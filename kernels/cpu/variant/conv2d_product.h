@@ -1,4 +1,4 @@
-/* conv2d_product — the products that convolutions are made of. Private to conv2d.c. */
+/* conv2d_product — the matrix multiplies of convolutions. Private to conv2d.c. */
 #ifndef LS_KERNELS_CPU_VARIANT_CONV2D_PRODUCT_H
 #define LS_KERNELS_CPU_VARIANT_CONV2D_PRODUCT_H
 

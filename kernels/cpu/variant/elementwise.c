@@ -1,5 +1,5 @@
-/* elementwise — one pass over memory each: bandwidth is the limit, so plain loops are enough.
- *   halves: operations with a type work on blocks (half.h): floats in place, halves widened in the L1 cache
+/* elementwise — one pass over memory per operation: bandwidth is the limit, so plain loops are enough.
+ *   half  : operations with a type work on blocks (half.h): fp32 in place, 16-bit types widened in the L1 cache
  *   order : element by element; bias_gradient adds its rows in ascending order, square_sum_list the elements of a
  *           tensor in LS_LANES parts, and tensors in their order */
 #include "common/base/log.h"
@@ -42,7 +42,8 @@ ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
     } else if (a->from == LS_FP32 && a->to == LS_FP32) {
         memcpy(a->y, a->x, a->count * sizeof(float));
     } else {
-        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+        return ls_fail(LS_ERR_INVALID,
+                       "cannot cast from %s to %s; expected fp32 on one side, and fp32, fp16 or bf16 on the other",
                        ls_dtype_name(a->from), ls_dtype_name(a->to));
     }
     return LS_OK;
@@ -51,7 +52,7 @@ ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
 ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
     float block[LS_BLOCK];
     if (!is_half(a->to)) {
-        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
+        return ls_fail(LS_ERR_INVALID, "cast_divide cannot write %s; expected fp16 or bf16", ls_dtype_name(a->to));
     }
     for (size_t i = 0, count; (count = ls_block_count(a->to, a->count - i)) > 0; i += count) {
         uint16_t *y = (uint16_t *)a->y + i;
@@ -63,7 +64,7 @@ ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
     return LS_OK;
 }
 
-/* Blocks that stay in the L1 cache, so that y is read and written once however many sources there are. */
+/* Blocks that stay in the L1 cache, so that y is read and written once for any number of sources. */
 ls_status LS_CPU(reduce_add)(const struct ls_reduce_add_arguments *a) {
     const size_t block = 2048;
     for (size_t begin = 0; begin < a->count; begin += block) {
@@ -106,15 +107,14 @@ static void mask(float *restrict dx, const float *restrict y, size_t count) {
     for (size_t i = 0; i < count; i++) dx[i] = y[i] <= 0 ? 0 : dx[i];
 }
 
-/* The same on the bits of halves. Numbers above 0 and positive NaNs are > 0 as int16_t; negative NaNs lie above minus
- * infinity as uint16_t. */
+/* The same on the bits of 16-bit values. Numbers above 0 and positive NaNs are > 0 as int16_t; negative NaNs are above
+ * minus infinity as uint16_t. */
 static void mask_halves(ls_dtype dtype, uint16_t *restrict dx, const uint16_t *restrict y, size_t count) {
     const uint16_t minus_infinity = dtype == LS_FP16 ? 0xfc00 : 0xff80;
     for (size_t i = 0; i < count; i++) dx[i] = (int16_t)y[i] > 0 || y[i] > minus_infinity ? dx[i] : 0;
 }
 
-/* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 is compiled as a loop of
- * its own. */
+/* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 has a separate loop. */
 static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float *dbias, void *dy, const void *y,
                                                            size_t rows, size_t columns, bool accumulate) {
     enum { SUMS = 256 };

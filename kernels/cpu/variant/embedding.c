@@ -1,18 +1,19 @@
-/* embedding — rows of a table, chosen by tokens, and the rows of the positions.
+/* embedding — adds rows of a table, selected by tokens, and rows of the positions.
  *   cost  : forward and backward each touch rows x channels elements; backward clears the table's gradient first
- *   order : backward adds rows in ascending order, each to the gradient of its token: no list of a token's rows is needed
- *   parts : a part of the table has rows for its own tokens only; the others count as rows of zeros
- *   fails : a token outside of the table ends the operation */
+ *   order : backward adds rows in ascending order, each to the gradient of its token: no list of a token's rows is
+ *           needed
+ *   parts : a part of the table has rows for its own tokens only; for other tokens it has rows of zeros
+ *   fails : a token out of range fails the operation */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/half.h"
 
 static ls_status check_token(size_t row, int32_t token, size_t vocabulary) {
     if (token >= 0 && (size_t)token < vocabulary) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "row %zu has token %d, outside of the vocabulary of %zu", row, (int)token,
-                   vocabulary);
+    return ls_fail(LS_ERR_INVALID, "row %zu has token %d, which is out of range; the vocabulary has %zu tokens", row,
+                   (int)token, vocabulary);
 }
 
-/* What a part has of a row of the token table; NULL: the token is another part's. */
+/* A row of the token table; NULL if another part has the token. */
 static const float *row_of(const float *table, int32_t token, struct ls_class_part part, size_t channels) {
     size_t place = (size_t)token - part.first;
     return (size_t)token >= part.first && place < part.count ? table + place * channels : NULL;
@@ -28,7 +29,7 @@ static void add_two(float *restrict y, const float *restrict a, const float *res
         memset(y, 0, count * sizeof *y);
 }
 
-static const float *behind(const float *row, size_t i) { return row ? row + i : NULL; }
+static const float *offset_or_null(const float *row, size_t i) { return row ? row + i : NULL; }
 
 ls_status LS_CPU(embedding_part_forward)(const struct ls_embedding_part_forward_arguments *a) {
     float out[LS_BLOCK];
@@ -36,10 +37,10 @@ ls_status LS_CPU(embedding_part_forward)(const struct ls_embedding_part_forward_
         ls_status status = check_token(r, a->tokens[r], a->part.whole);
         if (status != LS_OK) return status;
         const float *token = row_of(a->token_table, a->tokens[r], a->part, a->channels),
-                    *position = behind(a->position_table, r % a->context * a->channels);
+                    *position = offset_or_null(a->position_table, r % a->context * a->channels);
         for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->channels - i)) > 0; i += count) {
             float *y = ls_block_to_fill(a->dtype, a->y, r * a->channels + i, out);
-            add_two(y, behind(token, i), behind(position, i), count);
+            add_two(y, offset_or_null(token, i), offset_or_null(position, i), count);
             ls_store_block(a->dtype, a->y, r * a->channels + i, y, count);
         }
     }
@@ -61,7 +62,7 @@ ls_status LS_CPU(embedding_part_backward)(const struct ls_embedding_part_backwar
     return LS_OK;
 }
 
-/* --- all of the vocabulary ------------------------------------------------------------------------------------------- */
+/* --- the whole vocabulary ----------------------------------------------------------------------------------------- */
 
 static struct ls_class_part all(size_t vocabulary) {
     return (struct ls_class_part){0, vocabulary, vocabulary, vocabulary};

@@ -1,11 +1,13 @@
 /* entries — the largest elements of an array, as a list; and sums of such lists.
- *   idea  : the bits of |x|, read as a whole number, are in the order of the values, and a NaN's are beyond infinity's. So the
- *           k-th largest is found digit by digit: count how often each value of the highest digit occurs, walk down until k
- *           elements are reached, go on with the elements that have this digit. What is larger than the border is chosen, and
- *           of what is equal to it the first ones. Nothing is sorted, and the list comes out in the order of the array
- *   cost  : top_k reads the array four times, 8 KiB of counts beside it; the sums touch what their lists name, and clear the rest
+ *   idea  : the bits of |x|, read as an integer, sort like the values, with NaN above infinity. So the k-th largest
+ *           is found digit by digit: count how often each value of the highest digit occurs, walk down until k
+ *           elements are reached, continue with the elements that have this digit. Elements above the k-th largest
+ *           value are chosen, and the first ones of those equal to it. Nothing is sorted, and the list is in the order
+ *           of the array
+ *   cost  : top_k reads the array four times, with 8 KiB of counts; the sums touch only listed elements, and clear the
+ *           rest
  *   order : of the sums: list after list
- *   fails : not: every float has its place, and whole numbers are counted */
+ *   fails : never: all floats are ordered, and counts are integers */
 #include "kernels/cpu/variant/variant.h"
 
 enum { FIRST_NAN = 0x7f800001, DIGITS = 3, MOST_VALUES = 1 << 11 };
@@ -20,14 +22,14 @@ static LS_ALWAYS_INLINE uint32_t key_of(float x) {
 
 struct border {
     uint32_t key; /* of the k-th largest element */
-    size_t equal; /* elements of that key that are among the k */
+    size_t equal; /* elements with that key that are among the k */
 };
 
 /* 31 bits: digits of 11, 10 and 10. */
 static struct border find_border(const float *x, size_t count, size_t k) {
     static const int shifts[DIGITS] = {20, 10, 0};
     struct border border = {0, k};
-    uint32_t known = 0; /* bits of the digits that are found */
+    uint32_t known = 0; /* bits of the digits found so far */
     for (int d = 0; d < DIGITS; d++) {
         uint32_t counts[MOST_VALUES] = {0}, values = d == 0 ? MOST_VALUES : MOST_VALUES / 2, value = values - 1;
         for (size_t i = 0; i < count; i++) {

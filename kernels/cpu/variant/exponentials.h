@@ -1,7 +1,7 @@
 /* exponentials — exp of many floats, each with the bits of ls_exp_float (exponential.h).
- *   idea: its steps in two loops. In one loop each step would wait for the step before: the steps of one element take four
- *         times as long as the processor needs for them, and it cannot look ahead far enough to fill the gaps with the
- *         elements that follow */
+ *   idea: the steps of exp in two loops. In one loop each step would wait for the step before: the latency of an
+ *         element is four times its work, and the processor cannot look ahead far enough to fill the gaps with later
+ *         elements */
 #ifndef LS_KERNELS_CPU_VARIANT_EXPONENTIALS_H
 #define LS_KERNELS_CPU_VARIANT_EXPONENTIALS_H
 
@@ -13,8 +13,8 @@
 
 static inline size_t ls_exp_count(size_t rest) { return rest < LS_EXP_BLOCK ? rest : LS_EXP_BLOCK; }
 
-/* x = exp(scale x - shift[r]), without shift exp(scale x), of rows that begin `stride` floats apart; rows x count is at most
- * LS_EXP_BLOCK. Rows of whole vectors are faster if the compiler can tell: count / LS_LANES * LS_LANES. */
+/* x = exp(scale x - shift[r]), without shift exp(scale x), of rows `stride` floats apart; rows x count is at most
+ * LS_EXP_BLOCK. Rows of whole vectors are faster if the compiler sees that: count / LS_LANES * LS_LANES. */
 static LS_ALWAYS_INLINE void ls_exp_rows(float *x, size_t stride, size_t rows, size_t count, float scale,
                                          const float *shift) {
     uint32_t biased[LS_EXP_BLOCK];

@@ -1,7 +1,7 @@
-/* gelu — GELU in the tanh form, with the bias in front of it.
+/* gelu — GELU in the tanh form, after adding the bias.
  *   idea  : one pass over memory: a block gets its bias, is stored, and goes through GELU while it is in the L1 cache.
- *           exp is our own (exponential.h), so that loops are vectorised; the gradient computes it anew from x
- *   halves: GELU sees x as it was stored, and dbias sums dy as it was stored, so that the passes agree on x
+ *           exp is our own (exponential.h), so that loops are vectorised; the gradient recomputes it from x
+ *   half  : GELU sees x as stored, and dbias sums dy as stored, so that both passes use the same x
  *   order : element by element; dbias adds its rows in ascending order */
 #include "kernels/cpu/variant/exponentials.h"
 #include "kernels/cpu/variant/half.h"

@@ -1,9 +1,9 @@
-/* half — rows of halves to and from fp32.
+/* half — converts rows of fp16 or bf16 values to and from fp32.
  *   idea  : 16 elements at a time, in plain C that compilers vectorise or, for fp16, by the processor's own conversions
  *           if this build may use them. The last group of a row overlaps the one before, so that no row ends in single
  *           elements. The overlap is written twice, with the same values
  *   order : element by element. The processor's conversions give the bits of dtype.h: widening is exact, rounding is to
- *           nearest even in both, and NaNs are made alike */
+ *           nearest even in both, and NaNs are converted alike */
 #include "kernels/cpu/variant/half.h"
 
 #ifdef __F16C__

@@ -2,11 +2,11 @@
  *   cost  : forward 3 reads of x, of which the last two find the row in the L1 cache, and 1 write; backward 3 reads of dy
  *           and x, likewise, and 1 write. Rows of more than LS_BLOCK channels: dy and x once more for each block
  *   order : a row's sums in LS_LANES parts, in fp32. Sums over rows ascending, LS_BLOCK columns at a time
- *   halves: a row of up to LS_BLOCK channels (half.h) is widened as a whole and has the bits of an fp32 row of the same
+ *   half  : a row of up to LS_BLOCK channels (half.h) is widened as a whole and has the bits of an fp32 row of the same
  *           values. A longer row is summed block by block, and the blocks' sums are added */
 #include "kernels/cpu/variant/half.h"
 
-/* The forward pass takes so many rows at a time, step by step: no step of a row then waits for that row's sum. */
+/* Rows that the forward pass takes together, step by step, so that no step of a row waits for that row's sum. */
 #define ROWS 8
 
 /* --- forward ----------------------------------------------------------------------------------------------------- */
@@ -65,12 +65,12 @@ ls_status LS_CPU(layernorm_forward)(const struct ls_layernorm_forward_arguments 
 
 /* --- backward ---------------------------------------------------------------------------------------------------- */
 
-/* Sums over a row, or its averages, of dy gamma and of dy gamma xhat. */
+/* Sums over a row, or averages, of dy gamma and of dy gamma xhat. */
 struct slopes {
     float plain, xhat;
 };
 
-/* `count` terms, at most LS_LANES, onto a part each. */
+/* Adds `count` terms, at most LS_LANES, to one part each. */
 static LS_ALWAYS_INLINE void add_slopes(float *restrict plain, float *restrict xhat, const float *restrict dy,
                                         const float *restrict x, const float *restrict gamma, size_t count, float mean,
                                         float invstd) {
@@ -126,7 +126,7 @@ static void input_gradient(const struct ls_layernorm_backward_arguments *a, size
     }
 }
 
-/* What a row adds to dgamma and dbeta. */
+/* Adds a row's terms to dgamma and dbeta. */
 static void add_row(float *restrict dgamma, float *restrict dbeta, const float *restrict dy, const float *restrict x,
                     float mean, float invstd, size_t count) {
     for (size_t k = 0; k < count; k++) {

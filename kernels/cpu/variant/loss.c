@@ -16,10 +16,10 @@ ls_status LS_CPU(cross_entropy)(const struct ls_cross_entropy_arguments *a) {
         float *d = a->dlogits + r * a->classes;
         int64_t label = a->labels[r];
         if (label < 0 || (uint64_t)label >= a->classes) {
-            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld, outside of the %zu classes", r, (long long)label,
+            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld; expected a label below %zu", r, (long long)label,
                            a->classes);
         }
-        /* subtracting the largest logit changes nothing but keeps exp from overflowing */
+        /* subtracting the largest logit only keeps exp from overflowing */
         float shift = largest(logits, a->classes), of_label = logits[label] - shift, sum = 0;
         for (size_t c = 0; c < a->classes; c++) d[c] = logits[c] - shift;
         for (size_t c = 0, count; (count = ls_exp_count(a->classes - c)) > 0; c += count)

@@ -1,16 +1,16 @@
-/* maxpool — the largest value of each window, and where it was.
+/* maxpool — the largest value of each window, and its index.
  *   idea  : windows do not overlap (stride = size), so backward writes each input gradient exactly once, without
  *           adding. Windows of 2x2, the usual ones, go four at a time: shuffles separate the even and odd columns of
  *           two rows
  *   cost  : one read of the input and one write of output and choice; backward one read of those and one write
  *   order : the first of equal values wins; a NaN always wins, the last one if there are several (PyTorch's rule)
- *   halves: in pieces whose input fits a block (half.h): several rows of windows, or a part of a long row. Nothing is
+ *   half  : in pieces whose input fits a block (half.h): several rows of windows, or a part of a long row. Nothing is
  *           rounded, since results are values of the input */
 #include "kernels/cpu/variant/half.h"
 
 /* --- windows of any size ------------------------------------------------------------------------------------------ */
 
-/* One output row, or a part of it, from `size` input rows that lie `width` apart. */
+/* One output row, or a part of it, from `size` input rows that are `width` apart. */
 static void forward_row(float *restrict y, uint8_t *restrict choice, const float *restrict x, int width, int out_width,
                         int size) {
     for (int o = 0; o < out_width; o++) {
@@ -44,12 +44,12 @@ typedef uint8_t byte_quad __attribute__((vector_size(4)));
 
 #define QUAD 4
 
-/* If the width is no multiple of four, the last four windows of a row overlap those before them; the overlap is written
- * twice, with the same values. */
+/* If the width is not a multiple of four, the last four windows of a row overlap those before them; the overlap is
+ * written twice, with the same values. */
 static int clamp_to_row(int o, int out_width) { return o + QUAD <= out_width ? o : out_width - QUAD; }
 
-/* Compares four windows' values at place `k` with the best so far, and keeps the winners. */
-static inline void challenge(quad *best, int_quad *at, quad value, int32_t k) {
+/* Compares four windows' values at index `k` with the best so far, and keeps the winners. */
+static inline void keep_largest(quad *best, int_quad *at, quad value, int32_t k) {
     int_quad wins = (value > *best) | ~(value <= INFINITY); /* a NaN is not <= infinity */
     *best = (quad)((wins & (int_quad)value) | (~wins & (int_quad)*best));
     *at = (wins & k) | (~wins & *at);
@@ -71,16 +71,16 @@ static void forward_row_2x2(float *restrict y, uint8_t *restrict choice, const f
         int_quad at = {0};
         load_columns(x + 2 * begin, &best, &second);
         load_columns(x + 2 * begin + width, &third, &fourth);
-        challenge(&best, &at, second, 1);
-        challenge(&best, &at, third, 2);
-        challenge(&best, &at, fourth, 3);
+        keep_largest(&best, &at, second, 1);
+        keep_largest(&best, &at, third, 2);
+        keep_largest(&best, &at, fourth, 3);
         byte_quad choices = __builtin_convertvector(at, byte_quad);
         memcpy(y + begin, &best, sizeof best);
         memcpy(choice + begin, &choices, sizeof choices);
     }
 }
 
-/* Writes the gradients of places `k` and `k` + 1, side by side. */
+/* Writes the gradients of indices `k` and `k` + 1, side by side. */
 static inline void put_columns(float *row, int_quad dy, int_quad at, int32_t k) {
     int_quad even = (at == k) & dy, odd = (at == k + 1) & dy;
     int_quad low = __builtin_shufflevector(even, odd, 0, 4, 1, 5);
@@ -105,7 +105,7 @@ static void backward_row_2x2(float *restrict dx, const float *restrict dy, const
 
 /* --- planes ------------------------------------------------------------------------------------------------------- */
 
-/* The windows of a plane, or of a piece of one: `rows` x `columns`, whose input rows lie `width` apart. */
+/* The windows of a plane, or of a piece of one: `rows` x `columns`, with input rows `width` apart. */
 struct windows {
     int rows, columns, width, size;
 };
@@ -132,7 +132,7 @@ static void backward_windows(const struct windows *w, float *dx, const float *dy
     }
 }
 
-/* --- planes of halves, in pieces ---------------------------------------------------------------------------------- */
+/* --- half precision: planes in pieces ----------------------------------------------------------------------------- */
 
 /* A part of a plane whose input fits a block. It begins at element `in` of the plane's input and `out` of its output.
  * Its input is `runs` runs of `run` contiguous elements, one plane row apart. */
@@ -186,7 +186,7 @@ static void backward_halves(ls_dtype dtype, const struct windows *plane, uint16_
                             const uint8_t *choice) {
     float in[LS_BLOCK], out[LS_BLOCK];
     struct piece p = make_piece(plane, 0, 0);
-    if (plane->columns * plane->size < plane->width) memset(in, 0, sizeof in); /* what belongs to no window */
+    if (plane->columns * plane->size < plane->width) memset(in, 0, sizeof in); /* values outside of all windows */
     for (int row = 0; row < plane->rows; row += p.windows.rows) {
         for (int column = 0; column < plane->columns; column += p.windows.columns) {
             p = make_piece(plane, row, column);

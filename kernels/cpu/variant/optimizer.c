@@ -1,8 +1,8 @@
 /* optimizer — SGD, Adam and AdamW: one pass over parameter, gradient and state.
- *   idea  : what varies from step to step is read from the update state on the device. With found_inf an update does
- *           nothing, so the host can enqueue it before it knows the gradients. One factor unscales and clips gradients
- *           as they are read; a factor of 1 leaves their bits
- *   order : element by element; the fused multiply-adds stand where PyTorch's vectorised CPU code has them */
+ *   idea  : values that change from step to step are read from the update state on the device. If found_inf is set, an
+ *           update does nothing, so the host can enqueue it before the gradients are known. One factor unscales and
+ *           clips gradients as they are read; a factor of 1 leaves their bits
+ *   order : element by element; the fused multiply-adds are where PyTorch's vectorised CPU code has them */
 #include "kernels/cpu/variant/variant.h"
 
 ls_status LS_CPU(begin_update)(const struct ls_begin_update_arguments *a) {

@@ -1,7 +1,7 @@
-/* product — small matrix products, of which a triangle may be enough; and transposition.
- *   idea  : tile by tile (product_tile.h). Of a triangle, each row of tiles has only the columns or the steps that its
+/* product — small matrix multiplies, of the whole result or only a triangle of it; and transposition.
+ *   idea  : tile by tile (product_tile.h). For a triangle, each row of tiles has only the columns or the steps that its
  *           rows need
- *   cost  : that of the tiles; of a triangle of n rows half of it, and about ROWS / n and 16 / n more
+ *   cost  : that of the tiles; for a triangle of n rows half of it, and about ROWS / n and 16 / n more
  *   order : that of the tiles */
 #include "kernels/cpu/variant/product.h"
 

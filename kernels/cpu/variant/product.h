@@ -1,4 +1,4 @@
-/* Products of small matrices in fp32, and transposition. Every sum is one chain of fused multiply-adds in ascending order. */
+/* Small matrix multiplies in fp32, and transposition. Every sum is one chain of ascending fused multiply-adds. */
 #ifndef LS_KERNELS_CPU_VARIANT_PRODUCT_H
 #define LS_KERNELS_CPU_VARIANT_PRODUCT_H
 
@@ -6,8 +6,9 @@
 
 #define LS_PRODUCT_MOST_COLUMNS 128
 
-/* What of a product is computed: all of it; or of a lower triangular result (columns up to the row's own number) what is
- * not above its diagonal, rounded up; or what is not a product with zeros, of a lower or upper triangular left matrix. */
+/* The part of a product that is computed: all of it; for a lower triangular result, the columns up to the diagonal,
+ * rounded up to whole vectors; for a lower or upper triangular left matrix, the terms that are not products with its
+ * zeros. */
 enum ls_triangle { LS_WHOLE, LS_LOWER_RESULT, LS_LOWER_LEFT, LS_UPPER_LEFT };
 
 /* result[r][c] (+)= sum over i of left[r x left_row + i x left_step] x right[i][c] */
@@ -24,7 +25,7 @@ struct ls_product {
 
 void LS_CPU(multiply)(const struct ls_product *product);
 
-/* to[c][r] = from[r][c]; strides are the distance of two lines in floats. */
+/* to[c][r] = from[r][c]; a stride is the distance of two rows, in floats. */
 void LS_CPU(transpose)(const float *from, int from_stride, int rows, int columns, float *to, int to_stride);
 
 #endif

@@ -1,19 +1,20 @@
-/* softmax — what a softmax of rows of scores is made of, for attention.
- *   idea  : a row is worked on in whole vectors, so up to LS_LANES - 1 scores behind the last one that counts. They become
- *           -infinity, whose exponential is 0. Tiles, which are many, give them a score that counts instead, and 0 behind the
- *           exponentials: for -infinity exp's last steps give subnormal numbers, which take processors many times as long
+/* softmax — the steps of a softmax over rows of scores, for attention.
+ *   idea  : a row is processed in whole vectors, with up to LS_LANES - 1 unused scores after the last one. They are set
+ *           to -infinity, whose exponential is 0. Attention's tiles set them to a valid score instead, and their
+ *           exponentials to 0 afterwards: for -infinity, exp's last steps produce subnormal numbers, which are many
+ *           times slower
  *   order : sums over a row in LS_LANES parts */
 #ifndef LS_KERNELS_CPU_VARIANT_SOFTMAX_H
 #define LS_KERNELS_CPU_VARIANT_SOFTMAX_H
 
 #include "kernels/cpu/variant/exponentials.h"
 
-/* The scores behind the first `count`, up to a multiple of LS_LANES, which is returned, become `filler`. */
+/* Sets the scores after the first `count` to `filler`, up to a multiple of LS_LANES, which it returns. */
 static LS_ALWAYS_INLINE size_t whole_lanes(float *s, size_t count, float filler) {
     const int rest = (int)(count % LS_LANES);
     if (rest == 0) return count;
     s += count - (size_t)rest;
-#pragma GCC unroll 1 /* unrolled, gcc would not make vectors of it */
+#pragma GCC unroll 1 /* if unrolled, gcc does not vectorize it */
     for (int l = 0; l < LS_LANES; l++) {
         float value = s[l];
         s[l] = l < rest ? value : filler;

@@ -13,7 +13,7 @@ const struct ls_kernels LS_CPU(kernels) = {
 #undef LS_OP
 };
 
-/* The matrix product is oneDNN's, which chooses its own instruction set; a handful of numbers needs none. */
+/* The matrix multiply is oneDNN's, which chooses its own instruction set; a few scalar operations need none. */
 ls_status LS_CPU(gemm)(const struct ls_gemm_arguments *a) { return ls_cpu_gemm(a); }
 ls_status LS_CPU(weigh_gradients)(const struct ls_weigh_gradients_arguments *a) { return ls_cpu_weigh_gradients(a); }
 ls_status LS_CPU(update_scale)(const struct ls_update_scale_arguments *a) { return ls_cpu_update_scale(a); }

@@ -1,4 +1,4 @@
-/* What the files of this folder share. Each is compiled once per instruction set LS_ISA; LS_CPU(name) is the name of
+/* Shared by the files of this folder. Each is compiled once per instruction set LS_ISA; LS_CPU(name) is the name of
  * this build's function. All loops are plain C that the compiler vectorises; see cpu.h for why every build gives the
  * same bits. */
 #ifndef LS_KERNELS_CPU_VARIANT_H
@@ -46,7 +46,7 @@ static inline void ls_add_floats(float *restrict y, const float *restrict x, siz
     for (size_t i = 0; i < count; i++) y[i] += x[i];
 }
 
-/* A gradient that is done: put there, or added to what is there. */
+/* Stores a complete gradient: overwrites the present value, or adds to it. */
 static inline void ls_put_sum(float *restrict gradient, const float *restrict sum, size_t count, bool accumulate) {
     if (accumulate) {
         ls_add_floats(gradient, sum, count);

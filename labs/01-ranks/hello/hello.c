@@ -3,7 +3,7 @@
  *     build/hello --threads 4
  *     build/ddprun --nproc-per-node 4 build/hello
  *
- * Started without either it is alone: rank 0 of 1. */
+ * Without --threads or a launcher it is rank 0 of 1. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ struct thread_rank {
     ls_device *device;
     pthread_t thread;
     ls_status status;
-    char message[512]; /* what it reported */
+    char message[512]; /* the failure that it reported */
 };
 
 static void *thread_main(void *argument) {
@@ -51,7 +51,7 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-/* All ranks report a failure that concerns all; it is said once. */
+/* All ranks report a failure that concerns all; only the first report is printed. */
 static ls_status tell_first_failure(const struct thread_rank *ranks, int count) {
     for (int r = 0; r < count; r++)
         if (ranks[r].status != LS_OK) return ls_fail(ranks[r].status, "rank %d: %s", r, ranks[r].message);
@@ -72,7 +72,7 @@ static ls_status be_threads(const struct settings *s) {
     ls_status status = ls_launcher_refuse_copies("be all ranks", "leave --threads or the launcher out");
     if (status != LS_OK) return status;
     struct thread_rank *ranks = calloc((size_t)s->threads, sizeof *ranks);
-    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d ranks", s->threads);
+    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d ranks", s->threads);
     ls_comm *comms[LS_COMM_MAX_RANKS] = {NULL};
     ls_comm_options options = {.world_size = s->threads, .timeout_s = s->timeout_s};
     status = ls_comm_create_threads(comms, &options);

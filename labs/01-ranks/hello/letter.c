@@ -1,8 +1,8 @@
 /* letter — one to many, point to point.
- *   order : W messages, one after the other: the letter is back when all have had it
- *   waits : a rank signs what it has received, so it waits for it first. The reply comes into the memory that was sent:
- *           on one stream the receive runs behind the send
- *   fails : somebody must send before he receives, and that is rank 0: a ring in which all receive first never begins */
+ *   order : W consecutive messages: the letter is back when all ranks have signed it
+ *   waits : a rank waits for the letter before it signs it. Rank 0 receives into the memory that it sent: on one stream
+ *           the receive runs after the send
+ *   fails : rank 0 must send before it receives: a ring in which all ranks receive first never begins */
 #include "labs/01-ranks/hello/hello.h"
 
 ls_status hello_pass_letter(ls_comm *comm, ls_stream *stream, int64_t letter[HELLO_LETTER]) {

@@ -4,7 +4,7 @@
 #include "common/base/log.h"
 #include "labs/01-ranks/hello/hello.h"
 
-/* In rank order: each prints its line between two meetings of all. `before`: the messages until this way began. */
+/* In rank order: each rank prints its line between two barriers. `before`: the traffic until this method began. */
 static ls_status print_in_turn(const hello_rank *self, ls_comm_traffic before, const char *format, ...) LS_PRINTF(3, 4);
 static ls_status print_in_turn(const hello_rank *self, ls_comm_traffic before, const char *format, ...) {
     ls_comm_traffic now;
@@ -51,7 +51,7 @@ static ls_status broadcast(const hello_rank *self) {
     return print_in_turn(self, before, "broadcast   rank %d of %d: %lld", rank, world_size, (long long)word);
 }
 
-/* One rank of several may do something else here, on purpose. */
+/* The last of several ranks may make a mistake here, on purpose (hello_mismatch). */
 static ls_status all_reduce(const hello_rank *self) {
     int rank = ls_comm_rank(self->comm), world_size = ls_comm_world_size(self->comm);
     ls_comm_traffic before = traffic_of(self);

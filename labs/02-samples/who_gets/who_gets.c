@@ -1,5 +1,5 @@
-/* who_gets — which samples which device and which rank gets: by torch.chunk's rule, as DataParallel cuts a batch, and by
- * the distributed sampler, as DDP shares out an epoch. The program of lab 02. */
+/* who_gets — which samples each device and each rank gets: by torch.chunk's rule, as DataParallel cuts a batch, and by
+ * the distributed sampler, as DDP shards an epoch. The program of lab 02. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -30,7 +30,7 @@ static void print_chunks(const struct settings *s) {
 
 /* --- the sampler ----------------------------------------------------------------------------------------------------- */
 
-/* Half-written samplers give numbers that are no samples: shown, and not counted. */
+/* Unfinished samplers return indices out of range: these are printed, but not counted. */
 static void print_list(const struct settings *s, int rank, const int64_t *indices, int64_t count, int *seen) {
     printf("  rank %d:", rank);
     for (int64_t i = 0; i < count; i++) {
@@ -89,7 +89,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     const ls_option options[] = {
         {.kind = LS_OPTION_INT, .name = "samples", .to.number = &s->samples, .argument = "N",
          .limits = LS_BETWEEN(0, MOST_SAMPLES),
-         .help = "samples of the batch that is cut, and of the data set that is shared out"},
+         .help = "samples of the batch that is cut, and of the data set that is sharded"},
         {.kind = LS_OPTION_INT, .name = "ranks", .to.number = &s->ranks, .argument = "N",
          .limits = LS_BETWEEN(1, MOST_RANKS), .help = "devices of DataParallel, and ranks of DDP"},
         {.kind = LS_OPTION_INT, .name = "epochs", .to.number = &s->epochs, .argument = "N",
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&settings, argc, argv, &help);
     if (status == LS_OK && !help)
-        status = ls_launcher_refuse_copies("print the same", "start it once, without the launcher");
+        status = ls_launcher_refuse_copies("print the same", "start the program once, without the launcher");
     if (status == LS_OK && !help) {
         print_chunks(&settings);
         status = print_epochs(&settings);

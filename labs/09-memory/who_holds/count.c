@@ -1,7 +1,7 @@
-/* count — the real step on meta devices, for what it holds.
- *   idea  : everything is allocated when a mode is made, except by DDP's second step, which builds its buckets. So two
- *           steps are taken, with batches that are nowhere, and then the devices are asked
- *   sizes : what grows with the samples is the difference between room for two of them and room for one */
+/* count — runs the real step on meta devices to count its memory.
+ *   idea  : everything is allocated when a mode is created, except by DDP's second step, which builds its buckets. So
+ *           two steps are run, with batches without memory, and then the devices' counts are read
+ *   sizes : the bytes per sample are the difference between room for two samples and room for one */
 #include "labs/09-memory/who_holds/count.h"
 
 #include "common/base/log.h"
@@ -95,7 +95,7 @@ static struct holds_bytes held_by(const ls_device *device) {
     return held;
 }
 
-/* --- what is asked for ------------------------------------------------------------------------------------------- */
+/* --- the counts -------------------------------------------------------------------------------------------------- */
 
 ls_status holds_count(struct holds_bytes *held, const struct holds_run *run, const char *model,
                       const ls_optimizer_options *optimizer) {
@@ -108,14 +108,14 @@ ls_status holds_count(struct holds_bytes *held, const struct holds_run *run, con
     return status;
 }
 
-/* What a model holds by itself, with room for so many samples. */
+/* The memory of a model by itself, with room for the given number of samples. */
 static ls_status count_model(struct holds_bytes *held, struct holds_sizes *sizes, const char *description,
                              size_t samples) {
     struct scene s = {0};
     ls_status status = open_devices(&s, 1);
     if (status == LS_OK) status = ls_model_create(&s.model, s.devices[0], description, samples, LS_FP32);
     if (status == LS_OK && ls_model_untaken(s.model))
-        status = ls_fail(LS_ERR_USAGE, "\"%s\" has parameters that no pass takes: each mode treats them in its own way",
+        status = ls_fail(LS_ERR_USAGE, "\"%s\" has parameters that no pass takes, which each mode treats differently",
                          description);
     if (status == LS_OK) {
         float *data;

@@ -1,6 +1,6 @@
-/* predict — who holds what: one row for each category of memory, true of every device of every mode.
+/* predict — the memory of each device: one row for each category, valid for every device of every mode.
  *   terms : piece = the samples of the device with the most, ceil(batch / N): every device has room for that many
- *   modes : what a device holds follows from what the modes allocate: dp_threads/data_parallel.c and
+ *   modes : a device's memory follows from the modes' allocations: dp_threads/data_parallel.c and
  *           ddp_procs/distributed.c
  *   exact : ls_device_memory counts the same bytes (who_holds compares) */
 #include "labs/09-memory/who_holds/predict.h"

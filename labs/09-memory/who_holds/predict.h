@@ -1,5 +1,5 @@
-/* What a device holds while a network is trained, said beforehand: sizes that are counted on one device, and who holds
- * how many of them. */
+/* Predicts the memory of a device while a network is trained, from sizes that are counted on one device and how many of
+ * each it holds. */
 #ifndef LABS_09_MEMORY_WHO_HOLDS_PREDICT_H
 #define LABS_09_MEMORY_WHO_HOLDS_PREDICT_H
 
@@ -7,16 +7,16 @@
 
 typedef enum holds_mode { HOLDS_SINGLE, HOLDS_DP, HOLDS_DDP } holds_mode;
 
-/* Bytes, of one of each. Tensors fill whole lines of 64 bytes: the gaps are counted. */
+/* Bytes of one of each. Tensors fill whole lines of 64 bytes, gaps included. */
 struct holds_sizes {
-    size_t parameters; /* all parameters; their gradients, and each of the optimizer's moments, take as many */
+    size_t parameters; /* all parameters; the gradients and each of the optimizer's moments have the same size */
     size_t buffers;    /* batch norm's running statistics: neither gradients nor moments */
-    size_t update;     /* what an optimizer has beside its moments: the list of the tensors, the state of its update */
+    size_t update;     /* an optimizer's memory without its moments: the list of the tensors, the state of its update */
     size_t input, answer, output; /* of a sample: its picture, its label or target, its outputs (fp32) */
     size_t activations; /* of a sample: what the layers keep from forward to backward, and what backward needs */
-    size_t statistics;  /* what layers keep in the same place, however many samples there are */
+    size_t statistics;  /* what layers keep independently of the number of samples */
     size_t scratch;     /* workspace of a model's convolutions */
-    size_t losses;      /* workspace of whoever takes the loss: room for the losses of some steps */
+    size_t losses;      /* workspace of the device that computes the loss: room for the losses of some steps */
 };
 
 struct holds_run {
@@ -31,8 +31,8 @@ struct holds_bytes {
     size_t of[LS_MEMORY_COUNT]; /* by ls_memory_category */
 };
 
-/* What device `device` (a rank of DDP's has one) holds from the first step on. Inputs have one place, as on devices
- * whose host does not run ahead (ls_device_runs_behind). DataParallel's output device is device 0. */
+/* Predicts the memory of device `device` (a rank of DDP has one) from the first step on. Inputs have one place, as on
+ * devices whose host does not run ahead (ls_device_runs_behind). DataParallel's output device is device 0. */
 struct holds_bytes holds_predict(const struct holds_run *run, int device);
 
 #endif

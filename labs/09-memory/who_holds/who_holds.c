@@ -1,5 +1,5 @@
-/* who_holds — what each device holds while a network is trained: predicted by a formula (predict.c), beside what a run
- * on meta devices counts (count.c). The program of lab 09.
+/* who_holds — the memory of each device while a network is trained: predicted by a formula (predict.c), and counted by
+ * a run on meta devices (count.c). The program of lab 09.
  *
  *     build/who_holds --mode dp --devices 4 --model mlp:784,27000,27000,27000,10 --optimizer adam --batch 64 */
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const struct {
 
 struct settings {
     int mode, optimizer, batch;
-    int devices; /* 0: not said */
+    int devices; /* 0: not given */
     const char *model;
 };
 
@@ -50,7 +50,7 @@ static void put_row(ls_table *table, const char *devices, const char *category, 
     ls_table_cell(table, "%s", ls_bytes_text(text, (double)counted));
 }
 
-/* The rows of devices `first` to `last`, which are alike: what one of them holds. */
+/* Writes the rows of devices `first` to `last`, which are alike: the memory of one of them. */
 static void put_devices(ls_table *table, int first, int last, const struct both *held) {
     char devices[32];
     int length = snprintf(devices, sizeof devices, "%d", first);
@@ -119,7 +119,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
         {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &s->mode, .choices = modes,
          .help = "one device; DataParallel; DistributedDataParallel, of which rank 0 is run and stands for all"},
         {.kind = LS_OPTION_INT, .name = "devices", .to.number = &s->devices, .argument = "N",
-         .limits = LS_BETWEEN(1, HOLDS_MOST_DEVICES), .help = "that train", .empty = "4; with --mode single 1"},
+         .limits = LS_BETWEEN(1, HOLDS_MOST_DEVICES), .help = "number of devices", .empty = "4; with --mode single 1"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &s->model, .argument = "MODEL",
          .help = "mlp, convnet, wide or deep; with sizes of your own mlp:784,512,10 or wide:64,128,64"},
         {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &s->optimizer, .choices = optimizers,
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&settings, argc, argv, &help);
     if (status == LS_OK && !help)
-        status = ls_launcher_refuse_copies("print the same", "start it once, without the launcher");
+        status = ls_launcher_refuse_copies("print the same", "start the program once, without the launcher");
     if (status == LS_OK && !help) status = run(&settings);
     return ls_status_exit_code(ls_results_written(status));
 }

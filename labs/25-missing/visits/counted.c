@@ -47,7 +47,7 @@ bool counted_write(const char *folder, int samples, const char *init) {
 }
 
 bool counted_read(const char *weights, int samples, int *counts) {
-    static const double each = 0.0001 * (1 - 1.0 / COUNTED_CLASSES) / COUNTED_BATCH; /* a visit, with equal guesses */
+    static const double each = 0.0001 * (1 - 1.0 / COUNTED_CLASSES) / COUNTED_BATCH; /* per visit, with equal outputs */
     ls_safetensors *file = NULL;
     if (ls_safetensors_open(&file, weights) != LS_OK) return false;
     const ls_safetensor *tensor = ls_safetensors_find(file, "fc1.weight");

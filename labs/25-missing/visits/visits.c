@@ -19,7 +19,7 @@ static ls_status write_samples(const char *folder) {
     return counted_write(folder, SAMPLES, init) ? LS_OK : LS_ERR_SYSTEM;
 }
 
-/* A line for each number of visits that there is. */
+/* Prints a line for each number of visits that occurs. */
 static ls_status print_visits(const char *weights) {
     int counts[SAMPLES];
     if (!counted_read(weights, SAMPLES, counts)) return LS_ERR_INVALID;
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
     if (status != LS_OK || parsed.help) return ls_status_exit_code(status);
     int operands = argc - parsed.first_operand;
     if (operands != (folder ? 0 : 1))
-        status = ls_fail(LS_ERR_USAGE, "give either --write DIR or a file of weights");
+        status = ls_fail(LS_ERR_USAGE, "visits needs either --write DIR or a file of weights");
     else
         status = folder ? write_samples(folder) : print_visits(argv[parsed.first_operand]);
     return ls_status_exit_code(ls_results_written(status));

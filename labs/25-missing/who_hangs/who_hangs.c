@@ -1,4 +1,4 @@
-/* who_hangs — a job in which one rank does something else, in one step. The program of lab 25: flight records of it show where.
+/* who_hangs — a job in which one rank deviates in one step. The program of lab 25: its flight records show where.
  *
  *     LS_FLIGHT=DIR build/ddprun --nproc-per-node 4 build/who_hangs --way skipped --rank 2 */
 #include <signal.h>
@@ -53,7 +53,7 @@ static ls_status reduce_bucket(struct run *run, int bucket, int more) {
     return ls_comm_all_reduce(run->comm, run->stream, run->values, (size_t)(count + more), LS_FP32, LS_REDUCE_SUM);
 }
 
-/* Behind what it has enqueued. */
+/* Stops after the operations that it has enqueued. */
 static ls_status stop(struct run *run) {
     ls_status status = ls_comm_settle(run->stream, LS_OK);
     (void)raise(SIGSTOP);
@@ -73,7 +73,7 @@ static ls_status reduce_buckets(struct run *run, enum way way) {
     return status;
 }
 
-/* Ranks that run ahead of their streams wait for nothing from that step on. */
+/* From that step on ranks that run ahead of their streams do not wait. */
 static ls_status run_step(struct run *run, int step) {
     const struct settings *s = run->settings;
     bool odd = ls_comm_rank(run->comm) == s->rank && step == s->step;
@@ -103,7 +103,7 @@ static ls_status be_rank(const struct settings *s, const char *program) {
     ls_status status = ddp_rank_discover(&self);
     if (status != LS_OK) return status;
     if (!self.launched)
-        return ls_fail(LS_ERR_USAGE, "one rank waits for nobody: start it with ddprun --nproc-per-node N");
+        return ls_fail(LS_ERR_USAGE, "who_hangs needs several ranks: start it with ddprun --nproc-per-node N");
     ls_log_init(program, self.rank, false);
     ls_device_options device_options = {.kind = LS_DEVICE_CPU,
                                         .index = self.local_rank,
@@ -131,13 +131,12 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     /* clang-format off */
     const ls_option options[] = {
         {.kind = LS_OPTION_CHOICE, .name = "way", .to.number = &s->way, .choices = ways, .empty = "none",
-         .help = "what one rank does: skip the all_reduce of bucket 1; run a barrier before it; swap it with the next; "
-                 "with another count; stop before it; skip the messages; skip it where all buckets have the same size; stop "
-                 "before it, while the others run ahead of their streams"},
+         .help = "one rank's mistake at bucket 1's all_reduce: skip; a barrier before; swapped with the next; another count; stop before; skip "
+                 "messages; skip with equal buckets; stop while others run ahead"},
         {.kind = LS_OPTION_INT, .name = "rank", .to.number = &s->rank, .argument = "R",
-         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS - 1), .help = "that rank"},
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS - 1), .help = "the rank with the mistake"},
         {.kind = LS_OPTION_INT, .name = "step", .to.number = &s->step, .argument = "N", .limits = LS_AT_LEAST(1),
-         .help = "and in which step"},
+         .help = "the step of the mistake"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_AT_LEAST(1),
          .help = "steps of the job"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",

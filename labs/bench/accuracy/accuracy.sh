@@ -1,9 +1,9 @@
 #!/bin/sh
 # Accuracy on held-out digits: trains the recipes below with several seeds, in both modes on two devices, and prints what each run
-# reached. Fails if a median misses what is promised.
+# reached. Fails if a median is below the promised accuracy.
 #
-# The training set is warps of the real training digits (mkdigits); the test set is the 297 real digits of the t10k files, as they
-# are. The recipes were chosen with the last 300 training digits held out in their place, so the test digits had no part in that.
+# The training set is warps of the real training digits (mkdigits); the test set is the 297 real digits of the t10k files, as they are.
+# The recipes were chosen on the last 300 training digits, which were held out for that; the test digits were not used.
 # usage: [DEVICE=cpu|cuda] labs/bench/accuracy/accuracy.sh BUILD_FOLDER [SEED...]      (seeds 0 to 4; cuda: two devices that share GPU 0)
 set -u
 export LC_ALL=C
@@ -19,12 +19,12 @@ done
 
 digits='--count 15000 --test-count 297 --no-warp-test --seed 0'
 optimizer='--optimizer adam --lr 0.001 --batch-size 64'
-recipes() { # model, epochs, the median that is promised in percent
+recipes() { # model, epochs, the promised median in percent
     echo mlp 10 90
     echo convnet 2 93
 }
 kind=${DEVICE:-cpu}
-limit_s=60 # of one run, promised on two cores
+limit_s=60 # of one run, on two cores
 
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -46,7 +46,7 @@ train() {
     echo "$reached $from $to" | awk '{ printf "%s %.1f\n", $1, $3 - $2 }'
 }
 
-# Of the runs' first column; of the second, the largest.
+# The median of the runs' first column, and the largest of the second.
 median() { sort -n "$1" | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }
 longest() { awk '$2 > most { most = $2 } END { print most + 0 }' "$1"; }
 

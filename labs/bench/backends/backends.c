@@ -2,8 +2,8 @@
  *
  *     build/backends
  *
- * Exit status 1 if an operation fails that the back-end has. A back-end that cannot be had here (no GPU, no NCCL) is
- * shown as such, and is no failure. */
+ * Exit status 1 if an operation fails that the back-end has. A back-end that is not available here (no GPU, no NCCL) is
+ * shown as such, and is not a failure. */
 #include <stdio.h>
 
 #include "common/base/results.h"
@@ -18,7 +18,7 @@ struct tried {
     backends_answer answers[MOST_OPERATIONS][MOST_BACKENDS];
 };
 
-/* What cannot be had is asked for once. */
+/* A back-end that is not available is tried once. */
 static ls_status try_all(struct tried *tried) {
     ls_status status = LS_OK;
     for (int o = 0; status == LS_OK && comm_operations[o].name && o < MOST_OPERATIONS; o++) {

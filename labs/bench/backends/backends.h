@@ -8,12 +8,12 @@
 
 enum { BACKENDS_RANKS = 2, BACKENDS_TEXT = 256 };
 
-/* How two ranks live, and how memory travels between them. */
+/* How two ranks run (threads or processes), and how data is transferred between them. */
 typedef struct backends_backend {
     const char *name, *ranks;
     ls_device_kind kind;
     bool processes; /* else threads */
-    bool attaches;  /* a GPU, by this path */
+    bool attaches;  /* ranks attach a GPU, by this path */
     ls_comm_path path;
 } backends_backend;
 
@@ -22,12 +22,12 @@ extern const backends_backend backends_all[];
 
 typedef struct backends_answer {
     enum { BACKENDS_YES, BACKENDS_NO, BACKENDS_ABSENT, BACKENDS_WRONG } kind;
-    char why[BACKENDS_TEXT]; /* what the back-end said, unless it is YES */
+    char why[BACKENDS_TEXT]; /* the back-end's message, unless the answer is YES */
 } backends_answer;
 
-/* Runs the operation on two ranks, in processes of their own: YES if it ran and every element of the results is right,
- * NO if the back-end says that it does not have it, ABSENT if the back-end cannot be had on this machine, WRONG if it
- * failed otherwise. LS_ERR_SYSTEM: the ranks could not be started. */
+/* Runs the operation on two ranks, in separate processes: YES if it ran and every element of the results is right, NO
+ * if the back-end reports that it lacks the operation, ABSENT if the back-end is not available on this machine, WRONG
+ * if the operation failed otherwise. LS_ERR_SYSTEM: the ranks could not be started. */
 ls_status backends_try(backends_answer *answer, const backends_backend *backend, const comm_operation *operation);
 
 #endif

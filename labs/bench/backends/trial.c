@@ -1,8 +1,8 @@
 /* trial — one operation on one back-end.
- *   idea  : nothing says of a back-end what it has, so that nothing can be out of date: it is asked to do it, by the
- *           bench's own table of operations (comm/operations.c), which also knows what must come out. Ranks are
- *           children of this process, threads those of one child: a trial that fails or hangs leaves nothing behind
- *   fails : a child past its deadline is ended by its own alarm */
+ *   idea  : no list says which operations a back-end has, so no list can be out of date: each operation is tried, with
+ *           the bench's own table of operations (comm/operations.c), which also has the expected results. Ranks are
+ *           children of this process, or threads of one child: a trial that fails or hangs leaves no process behind
+ *   fails : a child that passes its deadline is ended by its own alarm */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ const backends_backend backends_all[] = {
 /* In memory that the children share with this process. */
 struct board {
     backends_answer answers[BACKENDS_RANKS];
-    /* what rank 0 says to rank 1, when they are processes */
+    /* rank 0's message to rank 1, if they are processes */
     char value[BACKENDS_TEXT];
     size_t nbytes;
     _Atomic int ready;
@@ -67,7 +67,7 @@ static ls_status set_value(void *context, const char *key, const void *value, si
 static ls_status get_value(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
     struct board *board = context;
     for (double until_us = ls_now_us() + TIMEOUT_S * 1e6; !atomic_load(&board->ready);) {
-        if (ls_now_us() > until_us) return ls_fail(LS_ERR_TIMEOUT, "the other rank did not come to %s", key);
+        if (ls_now_us() > until_us) return ls_fail(LS_ERR_TIMEOUT, "the other rank did not arrive for %s", key);
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     if (board->nbytes > capacity) return ls_fail(LS_ERR_INVALID, "the value of %s is too long", key);
@@ -78,7 +78,7 @@ static ls_status get_value(void *context, const char *key, void *value, size_t c
 
 /* --- one rank ----------------------------------------------------------------------------------------------------- */
 
-/* The operation on memory of the device, with what the bench puts there and expects there. */
+/* Runs the operation on device memory that the bench fills, and checks the results. */
 static ls_status operate(const struct rank *rank, const comm_patterns *patterns, char *host, void *memory,
                          size_t nbytes) {
     const comm_operation *operation = rank->operation;
@@ -109,7 +109,7 @@ static ls_status operate_with_memory(const struct rank *rank) {
     void *memory = NULL;
     char *host = malloc(nbytes);
     ls_status status = comm_patterns_create(&patterns, BACKENDS_RANKS, LS_FP32, LS_REDUCE_SUM);
-    if (!host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the trial");
+    if (!host) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the trial");
     if (status == LS_OK) status = ls_device_alloc(rank->device, LS_MEMORY_WORKSPACE, nbytes, "a trial", &memory);
     if (status == LS_OK) status = operate(rank, patterns, host, memory, nbytes);
     ls_device_free(rank->device, memory);
@@ -132,12 +132,12 @@ static void *rank_main(void *argument) {
 
 static bool own_gpu(const backends_backend *backend) { return backend->attaches && backend->path == LS_COMM_NCCL; }
 
-/* What this machine has not got: false, and why. */
+/* Whether this machine has the back-end's hardware and libraries; if not, `why` says what is missing. */
 static bool is_here(const backends_backend *backend, char *why) {
     int gpus = 0;
     if (backend->kind != LS_DEVICE_CUDA) return true;
     ls_find_gpus(&gpus, why, BACKENDS_TEXT);
-    if (gpus > 0 && gpus < BACKENDS_RANKS && own_gpu(backend)) snprintf(why, BACKENDS_TEXT, "there is one GPU only");
+    if (gpus > 0 && gpus < BACKENDS_RANKS && own_gpu(backend)) snprintf(why, BACKENDS_TEXT, "there is only one GPU");
     return gpus >= (own_gpu(backend) ? BACKENDS_RANKS : 1);
 }
 
@@ -155,7 +155,7 @@ static void close_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-/* A group could not be made. A library that is missing is no fault. */
+/* The group could not be created. A missing library is not a failure. */
 static void note_failure(const struct rank *rank, ls_status status) {
     rank->answer->kind = status == LS_ERR_UNSUPPORTED ? BACKENDS_ABSENT : BACKENDS_WRONG;
 }
@@ -205,7 +205,7 @@ static void run_threads(struct rank *ranks, int count) {
 
 /* --- children ----------------------------------------------------------------------------------------------------- */
 
-/* Present in programs built with AddressSanitizer; _exit() would leave the search for leaks out. */
+/* Present in programs built with AddressSanitizer; _exit() would skip the leak check. */
 void __lsan_do_leak_check(void) __attribute__((weak));
 
 static void child_main(const backends_backend *backend, const comm_operation *operation, struct board *board, int first,
@@ -226,7 +226,7 @@ static void child_main(const backends_backend *backend, const comm_operation *op
     _exit(0);
 }
 
-/* What the ranks say together; one that has only lost the other says less than the other. */
+/* Sets the first answer that is not YES, or else YES. */
 static void sum_up(backends_answer *answer, const struct board *board, int count) {
     *answer = board->answers[0];
     for (int r = 1; r < count && answer->kind != BACKENDS_ABSENT; r++)
@@ -240,7 +240,7 @@ ls_status backends_try(backends_answer *answer, const backends_backend *backend,
     int count = backend->kind == LS_DEVICE_META ? 1 : BACKENDS_RANKS, children = backend->processes ? count : 1;
     pid_t pids[BACKENDS_RANKS];
     for (int r = 0; r < count; r++)
-        board->answers[r] = (backends_answer){.kind = BACKENDS_WRONG, .why = "it ended before it was done"};
+        board->answers[r] = (backends_answer){.kind = BACKENDS_WRONG, .why = "the rank ended early"};
     fflush(NULL);
     ls_status status = LS_OK;
     for (int r = 0; r < children; r++) {

@@ -1,10 +1,10 @@
 #!/bin/sh
-# What the course's notes claim (docs/published.md#the-course), each beside a figure of ours that decides it: `make claims`.
+# The claims of the course's notes (docs/published.md#the-course), each beside a figure of ours that decides it: `make claims`.
 #
-# A claim is a range that our figure must lie in, or several. Nothing here knows a verdict: `holds` compares what the programs have just
-# printed. A figure that is missing or is no number is an error, not a verdict. Ten seconds or so on two cores.
+# A claim is a range that our figure must lie in, or several. No verdict is stored here: `holds` compares figures that the programs have just
+# printed. A figure that is missing or not a number is an error, not a verdict. Takes about ten seconds on two cores.
 # usage: labs/bench/claims/claims.sh BUILD_FOLDER [PART...]      (gradients replicas speedups replays rates entries; all of them)
-# Exit status: 0 every claim was judged, whatever came out; 1 a program failed, or its figures were not found.
+# Exit status: 0 every claim was judged, whatever the verdicts; 1 a program failed, or its figures were not found.
 set -u
 export LC_ALL=C
 [ $# -ge 1 ] || { echo "usage: $0 BUILD_FOLDER [PART...]" >&2; exit 2; }
@@ -21,14 +21,14 @@ folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# run COMMAND...: a program of ours; its output in $folder/out
+# run COMMAND...: runs one of our programs; its output goes to $folder/out
 run() {
     program=$1
     shift
     "$build/$program" "$@" >"$folder/out" 2>"$folder/err" </dev/null || { cat "$folder/err" >&2; fail "$program failed: $program $*"; }
 }
 
-# holds LEAST FIGURE MOST...: whether each figure lies within, LEAST and MOST included. No number: status 2.
+# holds LEAST FIGURE MOST...: whether each figure lies between LEAST and MOST, both included. Status 2 if one is not a number.
 holds() {
     awk 'BEGIN {
         for (i = 1; i < ARGC; i++) if (ARGV[i] !~ /^-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?$/) exit 2
@@ -49,7 +49,8 @@ judge() {
     printf '%-52s %-9s  %-8s  %-46s [%s]\n' "$claim" "$verdict" "$how" "$ours" "$by"
 }
 
-# column FILE NAME CONDITION: of the first row for which it holds ("mode=DDP|n=8"). Commas within quotes are read as semicolons.
+# column FILE NAME CONDITION: the column's value in the first row that meets the condition ("mode=DDP|n=8"). Commas within quotes are read as
+# semicolons.
 column() {
     awk -v wanted="$2" -v condition="$3" '
         { parts = split($0, part, "\""); line = ""
@@ -68,7 +69,7 @@ percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
 
 # --- DP ---
 
-# Bytes of one step of two devices that leave device 0 in a phase.
+# The bytes that device 0 sends in one phase of a step of two devices.
 from_first() {
     awk -v phase="\"phase\": \"$1\"" 'index($0, phase) && /"kind": "copy"/ && /"from": 0,/ && /"to": 1,/ {
         sub(/.*"bytes": /, ""); sum += $0 + 0 } END { print sum + 0 }' "$folder/trace/rank_0.pt.trace.json"
@@ -81,7 +82,7 @@ claim_gradients() {
     judge "DP broadcasts gradients from GPU 0" measured "$gradients bytes of them, $parameters of parameters" a 1 "$gradients" 1e18
 }
 
-# peak KEY DEVICE: GiB, of the summary's bytes
+# peak KEY DEVICE: the summary's bytes, in GiB
 peak() {
     grep -o '"peak_bytes":{[^}]*}' "$folder/out" | sed -n "$(($2 + 1))s/.*\"$1\":\([0-9]*\).*/\1/p" | awk '{ print $1 / 1024 ^ 3 }'
 }
@@ -95,7 +96,7 @@ claim_replicas() {
 
 # --- speed-ups and communication ---
 
-# Of the notes' own times: QUANTITY MODE N
+# From the notes' own times: QUANTITY MODE N
 own() { column "$folder/tables.csv" ours "table=2 $1|mode=$2|n=$3"; }
 
 claim_speedups() {
@@ -107,7 +108,7 @@ claim_speedups() {
     judge "DDP: communication takes less than 10 % of a step" computed "its own times on 8 GPUs: $(percent "$share")" c 0 "$share" 0.1
 }
 
-# ddp PRECISION: a step on eight V100, in $ms, and its share of $communication
+# ddp PRECISION: sets $ms, a step on eight V100, and $communication, its share of communication
 ddp() {
     run replay --node dgx1-v100 --workload resnet50 --mode ddp --batch 256 --n 8 --precision "$1" --quiet --out "$folder"
     ms=$(column "$folder/replay.csv" step_ms 'mode=DDP|n=8')
@@ -151,7 +152,7 @@ claim_rates() {
 # --- top-k compression ---
 
 # The notes' two functions on 100 gradients, of which 1 % is sent: compressed = gradient x mask, the mask 1 where |gradient| reaches the k-th
-# largest and 0 elsewhere; and back: compressed / mask. Prints of how many elements neither is anything but 0.
+# largest and 0 elsewhere; and back: compressed / mask. Prints the number of elements for which neither is different from 0.
 zero_over_zero() {
     awk 'BEGIN {
         for (i = 1; i <= 100; i++) { g[i] = sin(i) / (1 + i % 7); size = g[i] < 0 ? -g[i] : g[i]; if (size > largest) largest = size }

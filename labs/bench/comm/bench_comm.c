@@ -11,7 +11,7 @@
 #include "kernels/cpu/cpu.h"
 #include "labs/bench/comm/bench_comm.h"
 
-/* Of a group's buffers, over all ranks. */
+/* Bytes of a group's buffers, over all ranks. */
 static size_t group_bytes(const comm_settings *settings, int n) {
     size_t nbytes = 0;
     for (int c = 0; c < settings->case_count; c++)
@@ -19,7 +19,7 @@ static size_t group_bytes(const comm_settings *settings, int n) {
     return nbytes;
 }
 
-/* What the kernel could give without ending somebody, or SIZE_MAX if it does not say. */
+/* The memory that the kernel can give without killing a process; SIZE_MAX if unknown. */
 static size_t available_bytes(void) {
     FILE *file = fopen("/proc/meminfo", "r");
     char line[128];

@@ -1,8 +1,8 @@
 /* What the parts of bench_comm share: the settings, the table of operations, and the rows that are measured.
  *
  *     settings.c    command line -> comm_settings         operations.c  the operations: sizes, data, calls, formulas
- *     data.c        exact contents of buffers             sweep.c       what each rank does: check, time, count
- *     group.c       the ranks, as processes or threads    rows.c        what is measured, and what follows from it
+ *     data.c        exact contents of buffers             sweep.c       the work of each rank: check, time, count
+ *     group.c       the ranks, as processes or threads    rows.c        the rows to measure, and derived figures
  *     others.c      Open MPI and gloo beside ours         tables.c      rows -> stdout
  *     files.c       rows -> CSV and JSON
  *
@@ -13,8 +13,8 @@
  * number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks' parts, else 1.
  *
  * A run is a loop of operations, back to back, which all ranks begin together after a barrier. Its time is the slowest
- * rank's, divided by the number of operations. Every figure is the median over a row's runs. Other libraries take turns
- * with ours in several rounds, so that all meet the same load on the machine. */
+ * rank's, divided by the number of operations. Every figure is the median over a row's runs. Other libraries alternate
+ * with ours in several rounds, so that all run under the same load of the machine. */
 #ifndef LABS_BENCH_COMM_BENCH_COMM_H
 #define LABS_BENCH_COMM_BENCH_COMM_H
 
@@ -40,14 +40,14 @@ enum {
 typedef struct comm_call {
     ls_comm *comm;
     ls_stream *stream;
-    void *send, *receive; /* the same where the operation works in place */
+    void *send, *receive; /* equal if the operation works in place */
     size_t count;         /* elements of a part */
     ls_dtype dtype;
     ls_reduce_op reduce;
 } comm_call;
 
-/* What a part of a buffer holds: a rank's values from element `offset_parts` x count on, or their reduction over all
- * ranks, or what it held before. */
+/* The contents of a part of a buffer: a rank's values from element `offset_parts` x count on, or their reduction over
+ * all ranks, or the part's previous contents. */
 typedef struct comm_content {
     enum { COMM_OF_RANK, COMM_REDUCED, COMM_UNTOUCHED } kind;
     int rank, offset_parts;
@@ -56,12 +56,12 @@ typedef struct comm_content {
 typedef struct comm_operation {
     const char *name;
     bool in_place;                                     /* one buffer, of one part */
-    bool send_all, receive_all;                        /* else: world_size parts in that buffer, or one */
+    bool send_all, receive_all;                        /* whether that buffer has world_size parts; else it has one */
     bool latency_only;                                 /* no elements: one row, no sizes */
     double (*bus_factor)(int n);                       /* busbw / algbw */
-    comm_content (*result)(int n, int rank, int part); /* of the receive buffer; the send buffer stays as it is */
+    comm_content (*result)(int n, int rank, int part); /* of the receive buffer; the send buffer is not changed */
     ls_status (*enqueue)(const comm_call *call);
-    /* The closed formula of what `rank` moves; all_reduce has a formula per algorithm instead. */
+    /* The closed formula of the bytes and messages of `rank`; all_reduce has a formula per algorithm instead. */
     void (*cost)(struct ls_allreduce_cost *cost, int n, int rank, size_t count, size_t element_nbytes);
 } comm_operation;
 
@@ -78,7 +78,7 @@ size_t comm_size_parts(const comm_operation *operation, int n);
 
 /* --- exact contents -------------------------------------------------------------------------------------------------- */
 
-/* Small whole numbers, whose reductions are exact in every type, for every rank; made once per group. */
+/* Small integers for every rank, whose reductions are exact in every type; created once per group. */
 typedef struct comm_patterns comm_patterns;
 ls_status comm_patterns_create(comm_patterns **out, int n, ls_dtype dtype, ls_reduce_op reduce);
 void comm_patterns_destroy(comm_patterns *patterns);
@@ -91,11 +91,11 @@ typedef struct comm_slot {
     char *send, *receive;
 } comm_slot;
 
-/* Fills the buffers as they are before the operation; a separate receive buffer gets NaN, or -1. */
+/* Fills the buffers before the operation; a separate receive buffer is filled with NaN, or -1. */
 void comm_fill(const comm_patterns *patterns, const comm_slot *slot);
 
-/* Whether they hold afterwards, in every element and to the bit, what they must. LS_ERR_INVALID: one line with the
- * rank, the first wrong element, and what it is and should be; `what` names the operation. */
+/* Checks every bit of the buffers after the operation. LS_ERR_INVALID: one line with the rank, the first wrong element,
+ * its value and the expected value; `what` names the operation. */
 ls_status comm_check(const comm_patterns *patterns, const comm_slot *slot, const char *what);
 
 /* --- settings -------------------------------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ typedef struct comm_case {
     bool unrecorded;       /* the group keeps no flight record */
 } comm_case;
 
-/* Whether the variant has it: Open MPI carries direct and naive. */
+/* Whether the variant has the case: Open MPI carries direct and naive. */
 bool comm_has_case(comm_variant variant, const comm_case *what);
 
 typedef struct comm_settings {
@@ -131,12 +131,12 @@ typedef struct comm_settings {
     size_t sizes[COMM_SIZES_MAX]; /* ascending, each once */
     ls_dtype dtype;
     ls_reduce_op reduce;
-    int runs, rounds;          /* the runs are spread over so many rounds */
-    double run_ms;             /* what a run should last */
+    int runs, rounds;          /* the runs are spread over `rounds` rounds */
+    double run_ms;             /* the intended length of a run */
     bool check_only;           /* no times */
     double timeout_s;          /* of every wait */
     bool compare;              /* with Open MPI and gloo */
-    bool flight_cost;          /* each all_reduce case has an unrecorded one behind it */
+    bool flight_cost;          /* each all_reduce case is followed by an unrecorded one */
     const char *folder, *json; /* NULL: not written */
     bool quiet;
     int cores;
@@ -154,9 +154,9 @@ ls_status comm_parse_sizes(comm_settings *settings, const char *text);
 
 typedef enum comm_agreement { COMM_NOT_COMPARED, COMM_EQUAL, COMM_DIFFERS } comm_agreement;
 
-/* One measurement. Rows lie in memory that the ranks' processes share. */
+/* One measurement. Rows are in memory that the ranks' processes share. */
 typedef struct comm_row {
-    /* what it is */
+    /* the case */
     char library[COMM_LIBRARY_CAPACITY]; /* "lockstep", "Open MPI 4.1.4", ... */
     comm_variant variant;
     int case_index, size_index; /* in the settings; the rows of a size are neighbours */
@@ -169,8 +169,8 @@ typedef struct comm_row {
     int run_count, iterations;
     double run_us[COMM_RUNS_MAX];
     bool checked; /* every element of every rank was right */
-    /* per operation: what the busiest rank moves, as counted and by formula. If some rank's count is not the formula's,
-     * both are that rank's. Private buffers may travel in several pieces, which the formula does not cover. */
+    /* per operation: traffic of the busiest rank, as counted and by formula. If some rank's count is not the formula's,
+     * both are that rank's. Private buffers may be sent in several pieces, which the formula does not cover. */
     struct ls_allreduce_cost counted, formula;
     int busiest_rank;
     comm_agreement agreement;
@@ -194,7 +194,7 @@ typedef struct comm_results {
     comm_group groups[COMM_GROUPS_MAX];
     int row_count, other_count, other_capacity;
     comm_row *rows, *others; /* in shared memory; of Open MPI and gloo */
-    char absent[256];        /* what could not be compared with, and why; "" */
+    char absent[256];        /* libraries that are not compared, and why; "" */
 } comm_results;
 
 /* Lays out all groups and their rows. LS_ERR_NO_MEMORY. */
@@ -212,16 +212,16 @@ typedef struct comm_slots {
 
 comm_slots comm_slots_of(const comm_operation *operation, int n, size_t count, const comm_settings *settings);
 
-/* Bytes of one rank's slots: the most that any size of any case needs that shares its memory with the case `first`. */
+/* Bytes of one rank's slots: the most that any size needs, of any case that shares its memory with the case `first`. */
 size_t comm_slots_bytes(const comm_settings *settings, int n, int first);
 
 /* The first case that uses the same group as case `index`: itself for all_reduce, and one for all other operations. */
 int comm_owner(const comm_settings *settings, int index);
 
-/* Elements of a part, where the size is `nbytes`: at least one. */
+/* Elements of a part if the size is `nbytes`: at least one. */
 size_t comm_part_count(const comm_operation *operation, int n, size_t nbytes, ls_dtype dtype);
 
-/* What the ranks of a group have in common; it lies in shared memory. */
+/* The state that the ranks of a group share, in shared memory. */
 typedef struct comm_board {
     _Atomic int measured; /* rows and runs done, for the progress line */
     double elapsed_us[LS_COMM_MAX_RANKS];
@@ -237,22 +237,23 @@ typedef struct comm_rank {
     ls_comm *comms[COMM_CASES_MAX];
 } comm_rank;
 
-/* Everything that a rank does with its groups: checks and measures every row. Reported failures break the groups. */
+/* Checks and measures every row on one rank. Reported failures break the groups. */
 ls_status comm_sweep(comm_rank *rank);
 
 /* The runs of a round: first .. end - 1. */
 int comm_first_run(const comm_settings *settings, int round);
 
-/* Runs the ranks of a group to their end; its rows then have the runs of that round, too. LS_ERR_INVALID: a wrong
- * result, LS_ERR_PEER: a rank was killed; both reported, and no process is left. */
+/* Runs the ranks of a group until they exit; the group's rows then include the runs of that round. LS_ERR_INVALID: a
+ * wrong result, LS_ERR_PEER: a rank was killed; both reported, and no process is left. */
 ls_status comm_run_group(const comm_settings *settings, const comm_group *group, int round);
 
-/* Adds a round's runs to results->others, for one N. What is not installed is named in results->absent. */
+/* Adds a round's runs to results->others, for one N. Libraries that are not installed are named in results->absent. */
 ls_status comm_run_others(comm_results *results, int n, int round);
 
 /* --- output ---------------------------------------------------------------------------------------------------------- */
 
-/* A row in tables and files: its times and rates, and what was counted, which other libraries' rows do not have. */
+/* The columns of a row in tables and files: its times and rates, and its counts, which other libraries' rows do not
+ * have. */
 extern const bench_column comm_numbers[], comm_counts[];
 bool comm_is_ours(const comm_row *row);
 

@@ -1,9 +1,9 @@
 /* data: exact contents.
- *   idea  : each rank's values are small whole numbers, 0 to 3, that look random and repeat after PERIOD elements, a prime, so
- *           that no part, share or slice begins alike. Their sums over 64 ranks are exact even in bf16, so whatever the order of
- *           summation, a result is right in every bit or wrong. Contents are copied from, and compared with, one period
- *           that is made beforehand: that costs no more than memcpy and memcmp.
- *   terms : a part that begins at element `first` of an operation with that salt begins at place (first + salt) % PERIOD */
+ *   idea  : each rank's values are small integers, 0 to 3, that look random and repeat after PERIOD elements, a prime,
+ *           so that no two parts, shares or slices begin with the same values. Their sums over 64 ranks are exact even
+ *           in bf16, so whatever the order of summation, a result is right in every bit or wrong. Contents are copied
+ *           from, and compared with, one period that is prepared in advance: that costs no more than memcpy and memcmp.
+ *   terms : element `first` of an operation is element (first + salt) % PERIOD of the period */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,12 +72,12 @@ static char *period_of(const comm_patterns *patterns, int row) {
 ls_status comm_patterns_create(comm_patterns **out, int n, ls_dtype dtype, ls_reduce_op reduce) {
     *out = NULL;
     comm_patterns *patterns = malloc(sizeof *patterns);
-    if (!patterns) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the test data");
+    if (!patterns) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the test data");
     *patterns = (comm_patterns){.n = n, .dtype = dtype, .element_nbytes = ls_dtype_nbytes(dtype)};
     patterns->memory = malloc(((size_t)n + 1) * PERIOD * patterns->element_nbytes);
     if (!patterns->memory) {
         free(patterns);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the test data");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the test data");
     }
     for (size_t place = 0; place < PERIOD; place++) {
         size_t at = place * patterns->element_nbytes;
@@ -140,11 +140,11 @@ void comm_fill(const comm_patterns *patterns, const comm_slot *slot) {
 
 static ls_status report(const comm_slot *slot, const char *what, const char *buffer, size_t index, double got,
                         double want) {
-    return ls_fail(LS_ERR_INVALID, "%s: wrong result on rank %d: element %zu of the %s is %g and should be %g", what,
+    return ls_fail(LS_ERR_INVALID, "%s: wrong result on rank %d: element %zu of the %s is %g; expected %g", what,
                    slot->rank, index, buffer, got, want);
 }
 
-/* The part from element part_index x count on of a buffer. */
+/* Checks the part of a buffer that begins at element part_index x count. */
 static ls_status check_part(const comm_patterns *patterns, const comm_slot *slot, const char *what, const char *buffer,
                             const char *memory, size_t part_index, int row, size_t first) {
     const char *part = memory + part_index * slot->count * patterns->element_nbytes, *pattern;

@@ -1,5 +1,5 @@
-/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
- * several machines may be joined; JSON says each thing once and has every run besides. */
+/* files: the results in machine-readable form. CSV has one row per measurement, with the machine in every row, so that
+ * files of several machines can be concatenated; JSON has each fact once, and every run. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* group: the ranks of one variant and N, from their start to their end.
- *   idea  : processes are forked from this one and find each other by a table in memory that they inherit. Threads run in one
- *           child process, so that both kinds end alike and leave this process as it was.
- *   fails : a rank's exit status tells its parent what happened. Ranks notice by themselves that one of them is gone; those that
- *           have not ended GRACE_S after the first failure are killed, and the kernel kills all if the parent dies */
+ *   idea  : processes are forked from this one and find each other by a table in memory that they inherit. Threads run
+ *           in one child process, so that both kinds end in the same manner and do not affect this process.
+ *   fails : a rank's exit status tells its parent what happened. Ranks detect that one of them has died; those that
+ *           have not exited GRACE_S after the first failure are killed, and the kernel kills all if the parent dies */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ static ls_status set_value(void *context, const char *key, const void *value, si
     struct meeting_point *point = context;
     int i = atomic_fetch_add(&point->taken, 1);
     if (i >= KEYS_MAX || nbytes > VALUE_CAPACITY)
-        return ls_fail(LS_ERR_INVALID, "no room for the key %s (%zu bytes)", key, nbytes);
+        return ls_fail(LS_ERR_INVALID, "the store has no room for the key %s (%zu bytes)", key, nbytes);
     snprintf(point->entry[i].key, KEY_CAPACITY, "%s", key);
     memcpy(point->entry[i].value, value, nbytes);
     point->entry[i].nbytes = nbytes;
@@ -64,7 +64,7 @@ static ls_status get_value(void *context, const char *key, void *value, size_t c
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_TIMEOUT, "rank 0 did not come to %s in time", key);
+    return ls_fail(LS_ERR_TIMEOUT, "rank 0 did not arrive for %s in time", key);
 }
 
 /* --- a rank's process groups ------------------------------------------------------------------------------------------ */
@@ -149,7 +149,7 @@ static ls_status make_groups(struct rank_thread *ranks, const comm_settings *set
 static ls_status run_threads(const comm_settings *settings, const comm_group *group, struct meeting_point *point) {
     int n = group->n;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d threads", n);
+    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d threads", n);
     for (int r = 0; r < n; r++)
         ranks[r].self = (comm_rank){.settings = settings,
                                     .group = group,
@@ -168,7 +168,7 @@ static ls_status run_threads(const comm_settings *settings, const comm_group *gr
     for (int r = 0; r < n; r++) {
         if (!ranks[r].started) continue;
         pthread_join(ranks[r].thread, NULL);
-        /* the one that found the fault, not those that it left waiting */
+        /* the status of the rank that failed first, not of those that waited for it */
         if (status == LS_OK || (status == LS_ERR_PEER && ranks[r].status != LS_OK)) status = ranks[r].status;
     }
     for (int r = 0; r < n; r++) close_groups(&ranks[r].self);
@@ -178,13 +178,13 @@ static ls_status run_threads(const comm_settings *settings, const comm_group *gr
 
 /* --- the children ----------------------------------------------------------------------------------------------------- */
 
-/* Present in programs built with AddressSanitizer; _exit() would leave the search for leaks out. */
+/* Present in programs built with AddressSanitizer; _exit() would skip the leak check. */
 void __lsan_do_leak_check(void) __attribute__((weak));
 
 static void child_main(const comm_settings *settings, const comm_group *group, struct meeting_point *point, int rank,
                        pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(1);
-    setenv("LS_CPU_STREAMS", "inline", 0); /* the operation, without the hand-over to a stream's thread */
+    setenv("LS_CPU_STREAMS", "inline", 0); /* measure the operation without the hand-off to a stream's thread */
     bool threads = group->variant == COMM_THREADS;
     ls_log_init("bench_comm", threads ? -1 : rank, settings->quiet);
     ls_status status = threads ? run_threads(settings, group, point) : run_process(settings, group, point, rank);
@@ -195,7 +195,7 @@ static void child_main(const comm_settings *settings, const comm_group *group, s
 struct children {
     int count, left;
     pid_t pids[LS_COMM_MAX_RANKS]; /* 0: ended */
-    int failed_with;               /* the first exit status other than 0; one that tells of a peer gives way */
+    int failed_with;               /* the least exit status other than 0: a failure takes precedence over a lost peer */
     bool killed_here;
 };
 
@@ -216,7 +216,7 @@ static void kill_all(struct children *children) {
     children->killed_here = true;
 }
 
-/* The ranks reported what they saw. */
+/* The ranks have already reported their failures. */
 static ls_status status_of(int exit_code) {
     return exit_code == 0 ? LS_OK : exit_code == ls_status_exit_code(LS_ERR_PEER) ? LS_ERR_PEER : LS_ERR_INVALID;
 }

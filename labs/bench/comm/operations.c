@@ -1,5 +1,5 @@
-/* operations: what there is to know of each operation, one row each. Formulas are for an operation that goes through in
- * one piece (buffers in shared memory, or threads); W = N, n = bytes of a part. */
+/* operations: the table of operations, one row each. Formulas are for an operation that is not split into pieces
+ * (buffers in shared memory, or threads); W = N, n = bytes of a part. */
 #include <string.h>
 
 #include "common/comm/share.h"
@@ -137,8 +137,8 @@ static void cost_nothing(comm_cost *cost, int n, int rank, size_t count, size_t 
     *cost = (comm_cost){0};
 }
 
-/* Every rank reduces its share out of all buffers and puts it into the root's: it reads W - 1 shares, the others read
- * the rest of its buffer. Small messages are reduced by the root. */
+/* Every rank reduces its share of all buffers into the root's buffer: it reads W - 1 shares, and the others read the
+ * rest of its buffer. Small messages are reduced by the root. */
 static void cost_reduce(comm_cost *cost, int n, int rank, size_t count, size_t element_nbytes) {
     size_t others = (size_t)n - 1, nbytes = count * element_nbytes;
     if (nbytes <= ls_allreduce_find("direct")->one_round_bytes) {

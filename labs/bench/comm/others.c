@@ -1,6 +1,6 @@
-/* others: Open MPI's and gloo's all_reduce, measured the same way by programs of their own:
- * labs/bench/peers/bench_mpi.c, built by mpicc where there is one, and labs/bench/peers/bench_gloo.py, which needs a
- * python3 with torch.
+/* others: Open MPI's and gloo's all_reduce, measured in the same way by separate programs:
+ * labs/bench/peers/bench_mpi.c, which mpicc builds if it is installed, and labs/bench/peers/bench_gloo.py, which needs
+ * a python3 with torch.
  *   terms : both get RUNS RUN_MS CACHE_BYTES SIZE... and print
  *               library,NAME AND VERSION
  *               run,BYTES,ITERATIONS,MICROSECONDS       for each size and run: the slowest rank's time per operation
@@ -22,7 +22,7 @@ enum { ARGUMENTS_MAX = 24 + COMM_SIZES_MAX, ARGUMENT_CAPACITY = 32 };
 #define GLOO_PYTHON "/usr/bin/python3"
 #define GLOO_SCRIPT "labs/bench/peers/bench_gloo.py"
 
-/* Seconds that a program may need to start and to stop; the runs come on top. */
+/* Seconds that a program may take to start and to stop, in addition to the runs. */
 #define START_S 120.0
 
 struct command {
@@ -96,7 +96,7 @@ static const struct other {
 
 /* --- what they say --------------------------------------------------------------------------------------------------- */
 
-/* The row of that size, a new one if need be; NULL if nobody asked for it. */
+/* The row of that size, added if necessary; NULL if the size is not measured. */
 static comm_row *row_of(comm_results *results, const char *library, int n, size_t nbytes) {
     const comm_settings *settings = results->settings;
     for (int i = 0; i < results->other_count; i++) {
@@ -146,7 +146,7 @@ static ls_status run_one(comm_results *results, const struct other *library, int
     struct command *command = calloc(1, sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = LS_OK;
-    if (!command || !output) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to run %s", library->name);
+    if (!command || !output) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to run %s", library->name);
     *absent = status == LS_OK && !library->make(command, settings, n, runs);
     if (status == LS_OK && !*absent) {
         double limit_s = START_S + 0.2 * settings->run_ms * runs * settings->size_count;

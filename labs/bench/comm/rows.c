@@ -1,4 +1,5 @@
-/* rows: what is measured, laid out beforehand in memory that the ranks' processes share, and what follows from it. */
+/* rows: the rows to be measured, allocated in advance in memory that the ranks' processes share, and the figures
+ * derived from them. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -111,7 +112,7 @@ static comm_row *shared_rows(int count) {
 ls_status comm_results_create(comm_results **out, const comm_settings *settings, const bench_machine *machine) {
     *out = NULL;
     comm_results *results = calloc(1, sizeof *results);
-    if (!results) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    if (!results) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     results->settings = settings;
     results->machine = machine;
     for (int v = 0; v < COMM_VARIANT_COUNT; v++) {
@@ -126,7 +127,7 @@ ls_status comm_results_create(comm_results **out, const comm_settings *settings,
     results->others = calloc((size_t)results->other_capacity, sizeof *results->others);
     if (!results->rows || !results->others) {
         comm_results_destroy(results);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     }
     for (int g = 0; g < results->group_count; g++) {
         results->groups[g].rows =

@@ -1,5 +1,5 @@
-/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so that a new
- * row of either can be named here at once. */
+/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so a new row
+ * of either table is accepted without a change here. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <hwloc.h>
@@ -29,7 +29,7 @@ enum { BUFFERS_SHARED, BUFFERS_PRIVATE, BUFFERS_BOTH };
 
 /* --- the machine's cache ----------------------------------------------------------------------------------------------- */
 
-/* The outermost level that there is; 32 MiB if the machine does not say. */
+/* The size of the outermost level; 32 MiB if unknown. */
 static size_t last_level_cache_bytes(void) {
     static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE,
                                               HWLOC_OBJ_L5CACHE};
@@ -47,7 +47,7 @@ static size_t last_level_cache_bytes(void) {
 
 /* --- sizes ------------------------------------------------------------------------------------------------------------- */
 
-/* "64M" at the beginning of *text; moves it on. False: there is no size. */
+/* Reads "64M" at the beginning of *text, and advances *text. False: there is no size. */
 static bool take_size(const char **text, size_t *nbytes) {
     static const char units[] = "KMG";
     char *end;
@@ -64,7 +64,7 @@ static bool take_size(const char **text, size_t *nbytes) {
 
 static ls_status add_size(comm_settings *settings, size_t nbytes) {
     if (settings->size_count == COMM_SIZES_MAX)
-        return ls_fail(LS_ERR_USAGE, "--sizes: at most %d sizes", COMM_SIZES_MAX);
+        return ls_fail(LS_ERR_USAGE, "--sizes: too many sizes; expected at most %d", COMM_SIZES_MAX);
     settings->sizes[settings->size_count++] = nbytes;
     return LS_OK;
 }
@@ -82,7 +82,7 @@ static void sort_sizes(comm_settings *settings) {
     settings->size_count = kept;
 }
 
-/* ":64M" or ":64M:2" behind the first size. */
+/* Reads ":64M" or ":64M:2" after the first size. */
 static ls_status add_range(comm_settings *settings, const char *all, const char *text, size_t from) {
     size_t to, factor = 4;
     text++;
@@ -92,7 +92,7 @@ static ls_status add_range(comm_settings *settings, const char *all, const char 
         good = take_size(&text, &factor);
     }
     if (!good || *text != '\0' || factor < 2 || from > to)
-        return ls_fail(LS_ERR_USAGE, "--sizes: '%s' is not FROM:TO or FROM:TO:FACTOR, as in 8:64M:2", all);
+        return ls_fail(LS_ERR_USAGE, "--sizes: expected FROM:TO or FROM:TO:FACTOR, as in 8:64M:2, found '%s'", all);
     ls_status status = LS_OK;
     for (size_t nbytes = from; status == LS_OK && nbytes <= to; nbytes *= factor) status = add_size(settings, nbytes);
     return status;
@@ -106,11 +106,12 @@ ls_status comm_parse_sizes(comm_settings *settings, const char *text) {
         size_t nbytes;
         if (!take_size(&at, &nbytes))
             return ls_fail(LS_ERR_USAGE,
-                           "--sizes: '%s' is not a list of sizes, as in 8,1K,64M, nor a range, as in 8:64M", text);
+                           "--sizes: expected a list of sizes, as in 8,1K,64M, or a range, as in 8:64M, found '%s'",
+                           text);
         if (*at == ':' && settings->size_count == 0) return add_range(settings, text, at, nbytes);
         status = add_size(settings, nbytes);
         if (status != LS_OK || *at == '\0') break;
-        if (*at++ != ',') return ls_fail(LS_ERR_USAGE, "--sizes: what follows a size in '%s' is no comma", text);
+        if (*at++ != ',') return ls_fail(LS_ERR_USAGE, "--sizes: expected a comma after each size in '%s'", text);
     }
     sort_sizes(settings);
     return status;
@@ -118,7 +119,7 @@ ls_status comm_parse_sizes(comm_settings *settings, const char *text) {
 
 /* --- names ------------------------------------------------------------------------------------------------------------- */
 
-/* The name at the beginning of *list; moves it behind the comma, or to NULL at the end. */
+/* Reads the name at the beginning of *list, and advances *list past the comma, or sets it to NULL at the end. */
 static void take_name(const char **list, char name[64]) {
     size_t nbytes = strcspn(*list, ",");
     snprintf(name, 64, "%.*s", (int)(nbytes < 64 ? nbytes : 63), *list);
@@ -131,7 +132,8 @@ static ls_status add_case(comm_settings *settings, const comm_operation *operati
         if (settings->cases[c].operation == operation && strcmp(settings->cases[c].algorithm, algorithm) == 0)
             return LS_OK;
     if (settings->case_count + count > COMM_CASES_MAX)
-        return ls_fail(LS_ERR_USAGE, "--op, --allreduce: at most %d together", COMM_CASES_MAX);
+        return ls_fail(LS_ERR_USAGE, "--op, --allreduce: too many operations; expected at most %d together",
+                       COMM_CASES_MAX);
     for (int i = 0; i < count; i++)
         settings->cases[settings->case_count++] = (comm_case){operation, algorithm, .unrecorded = i > 0};
     return LS_OK;
@@ -151,7 +153,7 @@ static ls_status add_algorithms(comm_settings *settings, const comm_operation *o
         if (!row) {
             char known[256];
             ls_allreduce_names(known, sizeof known);
-            return ls_fail(LS_ERR_USAGE, "--allreduce: there is no algorithm '%s'; there are: all, %s", name, known);
+            return ls_fail(LS_ERR_USAGE, "--allreduce: unknown algorithm '%s'; expected all, %s", name, known);
         }
         status = add_case(settings, operation, row->name);
     }
@@ -174,7 +176,7 @@ static ls_status add_operations(comm_settings *settings, const char *list, const
             char known[256] = "all";
             for (row = comm_operations; row->name; row++)
                 snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", row->name);
-            return ls_fail(LS_ERR_USAGE, "--op: there is no operation '%s'; there are: %s", name, known);
+            return ls_fail(LS_ERR_USAGE, "--op: unknown operation '%s'; expected %s", name, known);
         }
         status = comm_is_all_reduce(operation) ? add_algorithms(settings, operation, algorithms)
                                                : add_case(settings, operation, "");
@@ -208,27 +210,27 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
          .help = "reduction"},
         {.kind = LS_OPTION_HEADING, .help = "Where"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &c->backend, .choices = backends,
-         .help = "shm: each rank is a process; threads: a thread; mpi: a process, and Open MPI carries the messages"},
+         .help = "ranks: shm: processes; threads: threads; mpi: processes, with messages over Open MPI"},
         {.kind = LS_OPTION_CHOICE, .name = "buffers", .to.number = &c->buffers, .choices = buffers,
-         .help = "where shm's buffers lie: in the group's shared memory, as DDP's gradients do, or in each rank's own"},
+         .help = "with shm: buffers in the group's shared memory, as DDP's gradients are, or in each rank's own"},
         {.kind = LS_OPTION_FLAG, .name = "compare", .to.flag = &s->compare,
          .help = "all_reduce of Open MPI and of gloo beside ours, where they are installed"},
         {.kind = LS_OPTION_FLAG, .name = "flight-cost", .to.flag = &s->flight_cost,
-         .help = "each all_reduce also in a group without flight record, in turns, and how much longer it takes with it"},
+         .help = "run each all_reduce also without the flight record, in turns, and print the difference"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "runs", .to.number = &s->runs, .argument = "R",
          .limits = LS_BETWEEN(1, COMM_RUNS_MAX), .help = "runs of each row; the figures are medians",
          .empty = "7; with --compare 9"},
         {.kind = LS_OPTION_DOUBLE, .name = "run-ms", .to.real = &s->run_ms, .argument = "MS", .limits = LS_ABOVE(0),
-         .help = "what a run lasts: it has as many operations as fit, at least one"},
+         .help = "length of a run in milliseconds: as many operations as fit, at least one"},
         {.kind = LS_OPTION_BYTES, .name = "cache", .to.nbytes = &s->cache_bytes, .argument = "BYTES",
          .limits = LS_BETWEEN(0, (double)((size_t)1 << 40)),
          .help = "size of the last-level cache: all ranks' buffers rotate over twice that; 0: the same buffers each "
                  "time"},
         {.kind = LS_OPTION_FLAG, .name = "check", .to.flag = &s->check_only,
-         .help = "only check the results and count; no times"},
+         .help = "check results and counts only; measure no times"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "deadline of every wait for another rank"},
+         .limits = LS_ABOVE(0), .help = "deadline of every wait for another rank, in seconds"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "comm.csv and comm.json go there"},
@@ -240,7 +242,7 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
 }
 /* clang-format on */
 
-/* Ascending, each once; the default where there are none. */
+/* Sorts the N and removes duplicates; sets the default if there are none. */
 static void settle_n(comm_settings *settings) {
     ls_int_list *n = &settings->n;
     if (n->count == 0) *n = (ls_int_list){.count = 2, .values = {2, 4}};
@@ -257,12 +259,12 @@ static ls_status settle_variants(comm_settings *settings, const struct choices *
     settings->variants[COMM_SHM_PRIVATE] = shm && choices->buffers != BUFFERS_SHARED;
     settings->variants[COMM_THREADS] = all || choices->backend == BACKEND_THREADS;
     if (!(settings->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
-        return ls_fail(LS_ERR_USAGE, "--timeout: give at most %g s", LS_COMM_LONGEST_TIMEOUT_S);
+        return ls_fail(LS_ERR_USAGE, "--timeout is out of range; expected at most %g s", LS_COMM_LONGEST_TIMEOUT_S);
     if (settings->compare && (settings->dtype != LS_FP32 || settings->reduce != LS_REDUCE_SUM))
-        return ls_fail(LS_ERR_USAGE, "--compare is for fp32 sums; leave --dtype and --reduce out");
+        return ls_fail(LS_ERR_USAGE, "--compare sums fp32; leave --dtype and --reduce out");
     for (int s = 0; settings->compare && s < settings->size_count; s++)
         if (settings->sizes[s] % 4 != 0)
-            return ls_fail(LS_ERR_USAGE, "--compare: %zu bytes are not a whole number of fp32", settings->sizes[s]);
+            return ls_fail(LS_ERR_USAGE, "--compare: %zu bytes are not a multiple of an fp32", settings->sizes[s]);
     return LS_OK;
 }
 

@@ -1,11 +1,12 @@
-/* sweep: what every rank of a group does.
- *   idea  : for each size, all cases are checked and get their number of operations per run; then run by run each case has
- *           its turn, so that a moment in which the machine is busy with something else meets all cases alike; then all
- *           cases are checked again, in the slots that the timed loops used.
+/* sweep: the work of each rank of a group.
+ *   idea  : for each size, all cases are checked and get their number of operations per run; then the cases alternate
+ *           run by run, so that other load on the machine affects all cases equally; then all cases are checked again,
+ *           in the slots that the timed loops used.
  *   terms : slot, run: bench_comm.h
- *   order : every rank takes the same decisions, because they follow from all ranks' times, which lie on the board. A rank writes
- *           its own place of the board before a barrier and reads the others' after it; the next loop begins with a barrier
- *   fails : a rank that fails says so to its groups, whose other ranks then fail with LS_ERR_PEER */
+ *   order : every rank makes the same decisions, because they follow from all ranks' times, which are on the board. A
+ *           rank writes its own entry of the board before a barrier and reads the others' after it; the next loop
+ *           begins with a barrier
+ *   fails : a rank that fails aborts its groups, whose other ranks then fail with LS_ERR_PEER */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct sweep {
     comm_rank *self;
     ls_stream *stream;
     comm_patterns *patterns;
-    char *memory[COMM_CASES_MAX]; /* the slots of the cases that share it; freed by its owner */
+    char *memory[COMM_CASES_MAX]; /* the slots, which several cases may share; freed by their owner */
     size_t next_slot[COMM_CASES_MAX];
     size_t checks;
 };
@@ -45,8 +46,9 @@ static ls_status allocate(const struct sweep *sweep, int owner, char **out) {
         return status;
     }
     if (posix_memalign(&memory, 4096, nbytes) != 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for %zu bytes of buffers; try smaller --sizes", nbytes);
-    memset(memory, 0, nbytes); /* so that no page is missing when it counts */
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %zu bytes of buffers; try smaller --sizes",
+                       nbytes);
+    memset(memory, 0, nbytes); /* so that no timed access causes a page fault */
     *out = memory;
     return LS_OK;
 }
@@ -166,7 +168,7 @@ static bool same_cost(const struct ls_allreduce_cost *a, const struct ls_allredu
            a->received_messages == b->received_messages && a->received_bytes == b->received_bytes;
 }
 
-/* Rank 0 does it, after a check. The row shows the first rank that differs, else the first of those that move most. */
+/* Rank 0 calls it after a check. The row shows the first rank that differs, else the first of those that move most. */
 static void compare_counts(const struct sweep *sweep, comm_row *row) {
     bool first = true;
     row->agreement = comm_is_private(row->variant) ? COMM_NOT_COMPARED : COMM_EQUAL;
@@ -213,8 +215,8 @@ static ls_status time_loop(struct sweep *sweep, const comm_row *row, int iterati
     return LS_OK;
 }
 
-/* Operations that fill a run; loops that grow until they tell. Of two loops the faster one counts, since the machine
- * may have looked away during the other. They warm up as well. */
+/* The number of operations that fill a run, from loops that grow until they are long enough to time. Of two loops the
+ * faster one counts, since other load may have disturbed the slower one. The loops are also the warm-up. */
 static ls_status choose_iterations(struct sweep *sweep, const comm_row *row, int *iterations) {
     double run_us = sweep->self->settings->run_ms * 1e3, slowest_us = 0, again_us = 0;
     double wanted = 1;

@@ -1,4 +1,4 @@
-/* tables: what a row is, in text, CSV and JSON; and the rows on stdout. */
+/* tables: the columns of a row in text, CSV and JSON; and the rows on stdout. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,14 +20,14 @@ BENCH_TEXT_OF(agreement_of, comm_row, agreements[row->agreement])
 BENCH_NUMBER_OF(messages_of, comm_row, (double)(row->counted.sent_messages + row->counted.received_messages))
 BENCH_NUMBER_OF(bytes_of, comm_row, (double)(row->counted.sent_bytes + row->counted.received_bytes))
 
-/* What is not defined for a row stays empty, and so does the rate of what took no time. */
+/* A value that is not defined for a row stays empty, and so does a rate if the time is 0. */
 static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     if (isfinite(value)) snprintf(cell, BENCH_CELL, "%.*f", decimals, value);
 }
 
 static void put_time(char cell[BENCH_CELL], int decimals, double us) { put_number(cell, us < 100 ? decimals : 0, us); }
 
-/* So that small messages do not all have 0.000. */
+/* More digits for small rates, which would otherwise all be 0.000. */
 static void put_bandwidth(char cell[BENCH_CELL], int decimals, double value) {
     put_number(cell, value < 0.1 ? decimals : value < 10 ? 3 : 1, value);
 }
@@ -107,7 +107,7 @@ void comm_print_heading(const comm_results *results) {
     fflush(stdout);
 }
 
-/* A line: the row, and again where it has counts. */
+/* Prints a row, with its counts if it has any. */
 struct line {
     const comm_row *row, *ours;
 };
@@ -116,7 +116,7 @@ static const bench_column columns[] = {BENCH_OF(struct line, row, comm_which),
                                        BENCH_OF(struct line, ours, comm_counts),
                                        {.kind = BENCH_END}};
 
-/* Those of one operation, N and size, which are to be compared, stand together; the other libraries' below ours. */
+/* Prints the rows of one operation, N and size together, the other libraries' below ours. */
 static void put_group(bench_table *table, const comm_results *results, const comm_group *group,
                       const comm_operation *operation) {
     for (int s = 0; s < settings_of(results)->size_count; s++) {
@@ -157,7 +157,7 @@ static void print_legend(const comm_results *results) {
                results->absent);
 }
 
-/* Runs of the two cases took turns, so each pair met the machine alike. */
+/* Runs of the two cases alternated, so the machine was in the same state for both runs of a pair. */
 static void print_flight_cost(const comm_results *results) {
     const comm_settings *settings = settings_of(results);
     double ratios[COMM_RUNS_MAX];
@@ -202,8 +202,8 @@ ls_status comm_check_counts(const comm_results *results) {
         const comm_row *row = &results->rows[i];
         if (row->agreement != COMM_DIFFERS) continue;
         status = ls_fail(LS_ERR_INVALID,
-                         "%s %s, %s, N %d, %zu bytes: rank %d sent %zu messages, %zu bytes and received %zu, %zu; the "
-                         "formula says sent %zu, %zu and received %zu, %zu",
+                         "%s %s, %s, N %d, %zu bytes: rank %d sent %zu messages, %zu bytes and received %zu, %zu; "
+                         "expected sent %zu, %zu and received %zu, %zu",
                          row->operation->name, row->algorithm, comm_variant_backend(row->variant), row->n, row->nbytes,
                          row->busiest_rank, row->counted.sent_messages, row->counted.sent_bytes,
                          row->counted.received_messages, row->counted.received_bytes, row->formula.sent_messages,

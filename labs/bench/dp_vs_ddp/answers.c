@@ -1,10 +1,10 @@
 /* answers: the first lines, one sentence each, from the numbers of this run.
- *   idea : a reader wants to know who is faster, by how much, and whether it is more than the spread of the runs; then
- *          whether the weights are the same, what the gap is made of, and what GPUs and Python would change
- *   which: of all N the greatest that has a core (or a GPU) for each device is told in full; if there is none, the
- *          greatest in virtual time. The others follow in short. Measured times of more devices than cores are never
+ *   idea : a reader wants to know which mode is faster, by how much, and whether that exceeds the spread of the runs;
+ *          then whether the weights are the same, what the gap consists of, and what GPUs and Python would change
+ *   which: the greatest N that has a core (or a GPU) for each device is described in full; if there is none, the
+ *          greatest in virtual time. The others follow in brief. Measured times of more devices than cores are never
  *          compared: they only show time-slicing
- *   when : "faster" is said only where the difference exceeds the spread. NAN exceeds nothing */
+ *   when : "faster" is printed only if the difference exceeds the spread. A difference of NAN never does */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct match {
     bench_pair pair;
 };
 
-/* At n measured with a core for each device, else virtual. */
+/* The match at n: measured, if there is a core for each device; else virtual. */
 static struct match match_at(const bench_model *model, int n) {
     const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
     if (dp && ddp && !dp->oversubscribed) return (struct match){n, false, bench_compare(dp, ddp)};
@@ -39,7 +39,8 @@ static int greatest_n(const bench_model *model) {
     return most;
 }
 
-/* The one that is told in full: measured before virtual, N > 1 before N = 1, and a greater N before a smaller one. */
+/* The match that is described in full: measured before virtual, N > 1 before N = 1, and a greater N before a smaller
+ * one. */
 static struct match main_match(const bench_model *model) {
     struct match best = {.n = 0};
     for (int n = 1; n <= greatest_n(model); n++) {

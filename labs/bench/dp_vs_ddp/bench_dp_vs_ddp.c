@@ -1,7 +1,7 @@
-/* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with the global batch fixed, and what it is made of.
+/* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with a fixed global batch, and the parts of that time.
  *
  * It runs build/dp_train and build/ddp_train, round by round, and prints answers and tables; gnuplot draws from the CSV
- * (plots/dp_vs_ddp.gp). A run that fails takes its row with it, and the bench goes on. Exit status 1 (or that of the
+ * (plots/dp_vs_ddp.gp). If a run fails, its row is left out, and the bench continues. Exit status 1 (or that of the
  * first failure) if a run failed, or if DP and DDP end with different weights where they must agree. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "common/base/results.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 
-/* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
+/* Runs a few steps of each model, so that a misspelt name or missing data is reported before the long runs begin. */
 static ls_status try_models(const bench_settings *settings, char device_name[BENCH_NAME_CAPACITY]) {
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < settings->plan_count; p++) {
@@ -31,7 +31,7 @@ static void keep(ls_status *first, ls_status status) {
     if (*first == LS_OK) *first = status;
 }
 
-/* Every row once per round. Returns the first failure. */
+/* Runs every row once per round. Returns the first failure. */
 static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, train_function *train,
                           const bench_settings *settings) {
     ls_progress progress = ls_progress_begin(settings->quiet);
@@ -74,8 +74,7 @@ static ls_status check_weights(const bench_model *model, const bench_settings *s
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
         if (!bench_must_agree(model, n) || !bench_have_weights(model, n) || bench_same_weights(model, n)) continue;
-        return ls_fail(LS_ERR_INVALID,
-                       "%s on %d devices: DP and DDP ended with different weights, but must end with the same",
+        return ls_fail(LS_ERR_INVALID, "%s on %d devices: DP and DDP ended with different weights; expected the same",
                        model->plan->model, n);
     }
     return LS_OK;
@@ -110,7 +109,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, settings.quiet);
     bench_describe_machine(&machine);
     bench_model *models = calloc(BENCH_MODELS_MAX, sizeof *models);
-    status = models ? bench(&settings, &machine, models) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = models ? bench(&settings, &machine, models)
+                    : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     free(models);
     return ls_status_exit_code(ls_results_written(status));
 }

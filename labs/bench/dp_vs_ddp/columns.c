@@ -1,10 +1,11 @@
-/* columns: what a row is, in text, CSV and JSON: measured, under the lock, in virtual time; and what T_N is made of. */
+/* columns: the columns of a row in text, CSV and JSON: measured, under the lock, in virtual time; and the parts of
+ * T_N. */
 #include "labs/bench/dp_vs_ddp/bench.h"
 
 BENCH_TEXT_OF(mode_of, bench_row, bench_mode_name(row->mode))
 BENCH_TEXT_OF(note_of, bench_row, row->oversubscribed ? "oversubscribed" : "")
 
-/* A number that is in text alone, in files alone, and in both. */
+/* Columns that are only in text, only in files, and in both. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
 #define MS(title, field) BENCH_COLUMN(.head = title, AT(field), .decimals = 3)
 #define FILED(field) BENCH_COLUMN(.name = #field, AT(field))
@@ -14,7 +15,7 @@ BENCH_TEXT_OF(note_of, bench_row, row->oversubscribed ? "oversubscribed" : "")
 #define NOTE BENCH_COLUMN(.head = "", .text = note_of)
 #define END BENCH_COLUMN(.kind = BENCH_END)
 
-/* What every table of times begins with; its own names of the step's time and of the speed-up. */
+/* The first columns of every table of times, with that table's names of the step time and of the speed-up. */
 #define TIMES(step, speed_up)                                                                                          \
     WHICH, BENCH_COLUMN(.head = "samples per\ndevice", BENCH_AT(BENCH_INT64, bench_row, per_device_batch)),            \
         BOTH(step, step_ms, 3), BOTH("lowest\nms", step_ms_min, 3), BOTH("highest\nms", step_ms_max, 3),               \

@@ -1,5 +1,5 @@
-/* details: all tables but the first screen's: every row with its fastest and slowest run, what T_N - T1/N is made of,
- * what was trained; then the other files' (lock, virtual time, replays); and what all their columns mean. */
+/* details: all tables but the first screen's: every row with its fastest and slowest run, the parts of T_N - T1/N, the
+ * training settings; then the tables of other files (lock, virtual time, replays); and the meaning of all columns. */
 #include <stdio.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ void bench_print_legend(FILE *file, const bench_settings *settings, bool has_vir
         "%s"
         "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
         "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
-        "fixed work       the rest: hand-overs between threads, loss on one device, shared cores; noise may\n"
+        "fixed work       the rest: hand-offs between threads, loss on one device, shared cores; noise may\n"
         "                 make it negative\n"
         "%s"
         "weights          hash of the trained weights. Same: DP's and DDP's are equal bit for bit. That holds\n"

@@ -1,7 +1,7 @@
-/* files: the report, and the results for programs. The report is the first screen, with the answers and a table per
- * model, and the details, which are all other tables; stdout has the screen, and with --all the details. CSV holds one
- * row per measurement, with the machine in every row, so that files of several machines may be joined; JSON says each
- * thing once and has every run besides. */
+/* files: the report, and the results in machine-readable form. The report is the first screen, with the answers and a
+ * table per model, and the details, which are all other tables; stdout has the screen, and with --all the details. CSV
+ * has one row per measurement, with the machine in every row, so that files of several machines can be concatenated;
+ * JSON has each fact once, and every run. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
@@ -43,7 +43,7 @@ static ls_status put_rows(FILE *file, const void *of) {
     return LS_OK;
 }
 
-/* A model's rows that were found in another way: under the lock, or in virtual time. */
+/* A model's rows that were measured in another way: under the lock, or in virtual time. */
 struct others {
     const char *how;
     int steps, count;

@@ -1,9 +1,10 @@
 /* locked: the same runs under an emulated interpreter's lock, measured.
- *   idea : in a C program nothing keeps threads apart, so DP's handicap in Python does not show; the replayed table
- *          computes it for GPUs that need not be here. Here it is measured: each launch holds its process's one lock for
- *          BENCH_LOCK_US (device/host_lock.h), and everything else is as it was. T1 pays for its launches too
- *   rows : T1, and both modes on the most devices that have a core (or a GPU) each; none where no N > 1 has
- *   cost : as many rounds as the others, of a third of the steps */
+ *   idea : no lock serializes the threads of a C program, so DP's handicap in Python does not show; the replayed table
+ *          computes it for GPUs that this machine need not have. Here it is measured: each launch holds its process's
+ *          one lock for BENCH_LOCK_US (device/host_lock.h), and everything else is unchanged. T1's launches hold it,
+ *          too
+ *   rows : T1, and both modes on the most devices that have a core (or a GPU) each; none if no N > 1 has
+ *   cost : as many rounds as the others, each with a third of the steps */
 #include <stdio.h>
 
 #include "common/train/loop.h"
@@ -35,7 +36,7 @@ ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-/* Beside a row stands the speed-up of the same without the lock. */
+/* A row, and the speed-up of the same without the lock. */
 struct line {
     const bench_row *locked, *measured;
 };

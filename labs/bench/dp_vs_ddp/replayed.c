@@ -1,12 +1,12 @@
 /* replayed: the same training steps on eight GPUs, which this machine need not have.
  *   idea : on CPU devices that share one memory, copies are cheap and a launch costs nothing, so DP may be nearly as
- *          fast as DDP. On GPUs it is not, and in Python less so. To show why, the model's step is recorded on a meta
- *          device (shapes, flops and bytes, nothing computed), and build/replay's parts compute when everything would
- *          have happened on a DGX-1 (labs/replay/nodes/dgx1-v100.json)
- *   how  : twice: as this program drives GPUs, with a launch of LAUNCH_C_US and threads that do not hinder one another;
- *          and as Python does, with the node's launch cost, which DP's threads pay one after another under the
- *          interpreter's one lock (DDP's processes have one each)
- *   not  : measured. Kernels take what flops and bytes say (a roofline with a floor), nothing else is known of them */
+ *          fast as DDP. On GPUs it is slower, and in Python slower still. To show why, the model's step is recorded on
+ *          a meta device (shapes, flops and bytes, nothing computed), and build/replay's parts compute when each task
+ *          would have run on a DGX-1 (labs/replay/nodes/dgx1-v100.json)
+ *   how  : twice: as C programs launch, with a launch of LAUNCH_C_US and threads that do not block one another; and as
+ *          Python does, with the node's launch cost, which DP's threads pay one after another under the interpreter's
+ *          one lock (DDP's processes have one each)
+ *   not  : measured. The time of a kernel follows from its flops and bytes alone (a roofline with a floor) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static const struct way {
 
 /* --- one device's step ------------------------------------------------------------------------------------------- */
 
-/* The trace stays in the results' folder, to be looked at and replayed. */
+/* The trace is kept in the results' folder, for inspection and replay. */
 static ls_status record_step(ls_workload **workload, const bench_plan *plan, const bench_settings *settings) {
     char folder[BENCH_PATH_CAPACITY], option[BENCH_PATH_CAPACITY + 8], program[BENCH_PATH_CAPACITY];
     char model[BENCH_NAME_CAPACITY + 16], data[BENCH_PATH_CAPACITY], batch[64];
@@ -51,7 +51,7 @@ static ls_status record_step(ls_workload **workload, const bench_plan *plan, con
     snprintf(batch, sizeof batch, "--batch-size=%lld", (long long)plan->batch);
     bench_output *output = malloc(sizeof *output);
     ls_status status = output ? bench_trace_folder(folder, settings, "step_of", plan->model)
-                              : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+                              : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     snprintf(option, sizeof option, "--trace=%s", folder);
     if (status == LS_OK) status = bench_find_program(program, "dp_train");
     if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);
@@ -130,7 +130,7 @@ struct pair {
 BENCH_TEXT_OF(way_of, struct bench_replayed, ways[row->way].text)
 BENCH_NUMBER_OF(efficiency_of, struct bench_replayed, row->speedup / row->n)
 
-/* A row in the CSV, and DP's half of a line of text; then DDP's. */
+/* The columns of a row in the CSV and of DP's half of a line of text; then of DDP's half. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct bench_replayed, field)
 static const bench_column replayed[] = {
     {.head = "driven by", .text = way_of},

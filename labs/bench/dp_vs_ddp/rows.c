@@ -1,16 +1,19 @@
-/* rows: from runs to rows, and what the step time T_N of N devices is made of.
+/* rows: assembles runs to rows, and splits the step time T_N of N devices into parts.
  *   idea : T1/N would be the time if the work divided evenly and nothing else took time. The difference has three parts:
  *              T_N - T1/N  =  [T1(b/N) - T1/N]  +  exposed communication  +  fixed work
- *          - smaller batch: what a batch of b/N costs one device by itself beyond 1/N of b: weights are read and updated
- *            once per step however small the batch is, and small matrix products use a processor less well;
+ *          - smaller batch: the time of a batch of b/N on one device by itself, less 1/N of the time for b: weights are
+ *            read and updated once per step however small the batch is, and small matrix multiplies use a processor
+ *            less well;
  *          - exposed communication: runs.c says how it is measured;
- *          - fixed work: the rest. Hand-overs between threads, the loss on one device, copies to and from it, devices
- *            that share a core or the memory's bandwidth. A difference of measurements: noise may make it negative.
- *          On GPUs the last two are not told apart. Weak scaling: T1 stands for T1/N, and no batch is smaller.
+ *          - fixed work: the rest. Hand-offs between threads, the loss on one device, copies to and from it, devices
+ *            that share a core or the memory's bandwidth. It is a difference of measurements: noise may make it
+ *            negative.
+ *          On GPUs the last two are not distinguished. Weak scaling: T1 takes the place of T1/N, and no batch is
+ *          smaller.
  *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
- *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
- *          speed-up comes from T_N alone; T1 is its median. Rows under the lock and virtual rows have a T1 of their own,
- *          which was found as they were; T1(b/N) is not among them, so the parts stay unknown. */
+ *          configuration runs once per round, so a drift of the machine's speed affects all of them equally. The spread
+ *          of a speed-up is that of T_N alone, relative to the median of T1. Rows under the lock and virtual rows have
+ *          a T1 of their own, which was measured in the same way; they have no T1(b/N), so the parts are unknown. */
 #include <math.h>
 #include <string.h>
 
@@ -102,9 +105,9 @@ static void settle_times(bench_row *rows, int count) {
     }
 }
 
-/* t1_ms NAN: nothing is compared with T1. The parts of the difference are left open. */
+/* t1_ms NAN: nothing is compared with T1. Does not set the parts of the difference. */
 static void compare(bench_row *row, double t1_ms, const bench_plan *plan) {
-    double work_ms = plan->weak ? row->n * t1_ms : t1_ms; /* one device would need that long for the same samples */
+    double work_ms = plan->weak ? row->n * t1_ms : t1_ms; /* the time of one device for the same samples */
     row->speedup = work_ms / row->step_ms;
     row->speedup_min = work_ms / row->step_ms_max;
     row->speedup_max = work_ms / row->step_ms_min;
@@ -166,6 +169,6 @@ bench_pair bench_compare(const bench_row *dp, const bench_row *ddp) {
            difference_ms = pair.slow->step_ms - pair.fast->step_ms;
     if (dp->run_count < 2 || ddp->run_count < 2) return pair;
     pair.spread = (dp_ms > ddp_ms ? dp_ms : ddp_ms) / pair.fast->step_ms;
-    pair.is_more_than_spread = difference_ms > dp_ms && difference_ms > ddp_ms; /* NAN exceeds nothing */
+    pair.is_more_than_spread = difference_ms > dp_ms && difference_ms > ddp_ms; /* false for NAN */
     return pair;
 }

@@ -1,14 +1,15 @@
 /* runs: one training run as a child process.
- *   idea    : the programs that users run are what is measured, with their own clock: the step time is the median over the
- *             steps after the warm-up, so neither the start of the processes nor that of the summary's pipe is in it. --drop-last
- *             makes every step a whole batch, and --shard contiguous gives DDP the chunks that DP scatters.
+ *   idea    : measures the programs that users run, with their own clock: the step time is the median over the steps
+ *             after the warm-up, so it includes neither the start of the processes nor that of the summary's pipe.
+ *             --drop-last makes every step a whole batch, and --shard contiguous gives DDP the chunks that DP scatters.
  *   exposed : the communication that a step waits for.
- *             DDP: rank 0's share of its time in broadcast and in all-reduce, where the latter is only what the backward pass
- *             did not hide (and, since all ranks leave it together, the wait for the slowest rank).
- *             DP: the other devices' threads copy while device 0's waits, then device 0 sums the gradients; so it is the
- *             share of the busiest other device plus that of device 0.
- *             The shares are means over the run; they are taken of the median step time, so that the parts of a row belong
- *             together. On GPUs, whose threads only enqueue, they say nothing, and there is none. */
+ *             DDP: rank 0's share of its time in broadcast and in all-reduce, where the latter is only the part that
+ *                  the backward pass did not hide (and, since all ranks leave it together, the wait for the slowest
+ *                  rank).
+ *             DP: the other devices' threads copy while device 0's thread waits, then device 0 sums the gradients; so
+ *                 it is the share of the busiest other device plus that of device 0.
+ *             The shares are means over the run; they are multiplied by the median step time, so that the parts of a
+ *             row add up. On GPUs, whose threads only enqueue, they are meaningless, and exposed_ms is NAN. */
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <math.h>
@@ -69,13 +70,13 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices is not what was expected: %.100s",
-                   bench_mode_name(run->mode), run->n, json[0] ? json : "(nothing)");
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices cannot be read: %.100s", bench_mode_name(run->mode),
+                   run->n, json[0] ? json : "(nothing)");
 }
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
 
-/* Each GPU in turn, and again from the first where there are more devices than GPUs, as ddp_train's ranks take them. */
+/* Assigns GPUs round-robin if there are more devices than GPUs, as ddp_train's ranks do. */
 static void add_shared_gpus(bench_command *command, int devices, int gpus) {
     char ids[176] = "";
     size_t length = 0;
@@ -117,7 +118,7 @@ ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settin
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = command && output ? build_command(command, run, plan, settings)
-                                         : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+                                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = bench_read_summary(run, bench_last_line(output->out));
     free(command);

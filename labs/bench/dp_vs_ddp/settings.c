@@ -12,10 +12,10 @@
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
 
-enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
+enum { GPU_STEPS = 10 }; /* factor of the steps on GPUs, which are faster */
 
-/* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
- * here, or that does not exist, is trained as the first. */
+/* How each model is trained; a run of these steps takes a second or two on a present-day core. A model that is not
+ * listed, or does not exist, is trained like the first. */
 #define DIGITS .data = "data/digits", .samples = 1500
 static const bench_plan recipes[] = {
     {"mlp", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
@@ -25,7 +25,7 @@ static const bench_plan recipes[] = {
     {"gpt", .data = "random:0", .recipe = {"--optimizer=adamw", "--lr=0.001"}, .batch = 16, .steps = 30},
 };
 
-/* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
+/* A recipe applies to the model of its name, whatever sizes follow ("mlp:784,512,10"). */
 static const bench_plan *find_recipe(const char *model) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         size_t nbytes = strlen(recipes[i].model);
@@ -56,7 +56,7 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
         return ls_fail(LS_ERR_USAGE, "--models: a name is %s", nbytes ? "too long" : "empty");
     }
     if (settings->plan_count == BENCH_MODELS_MAX) {
-        return ls_fail(LS_ERR_USAGE, "--models: at most %d models", BENCH_MODELS_MAX);
+        return ls_fail(LS_ERR_USAGE, "--models: too many models; expected at most %d", BENCH_MODELS_MAX);
     }
     char model[BENCH_NAME_CAPACITY];
     snprintf(model, sizeof model, "%.*s", (int)nbytes, name);
@@ -74,18 +74,19 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
     if (choices->steps > 0) plan->steps = choices->steps;
     if (plan->steps >= settings->least_steps) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--steps: at least %d on GPUs, where %d steps are timed together after as many to warm up",
+                   "--steps: expected at least %d on GPUs, where %d steps are timed together after as many to warm up",
                    settings->least_steps, LS_TIME_BLOCK);
 }
 
 static ls_status check_batches(const bench_settings *settings) {
-    if (settings->n.count > BENCH_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", BENCH_N_MAX);
+    if (settings->n.count > BENCH_N_MAX)
+        return ls_fail(LS_ERR_USAGE, "--n: too many numbers; expected at most %d", BENCH_N_MAX);
     for (int p = 0; p < settings->plan_count; p++) {
         const bench_plan *plan = &settings->plans[p];
         for (int i = 0; i < settings->n.count; i++) {
             int n = settings->n.values[i];
             if (plan->samples > 0 && bench_global_batch(plan, n) > plan->samples)
-                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, and %s has %lld",
+                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, but %s has only %lld",
                                plan->model, n, (long long)bench_global_batch(plan, n), plan->data,
                                (long long)plan->samples);
             if (bench_global_batch(plan, n) % n == 0) continue;
@@ -118,7 +119,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
          .empty = "1,2,4, and a virtual time for 8, or the next number below it that divides the batch; on GPUs the "
                   "powers of two up to their number"},
         {.kind = LS_OPTION_CHOICE, .name = "device", .to.number = &c->device, .choices = devices,
-         .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
+         .help = "kind of devices: a core (cpu) or a GPU (cuda); devices share GPUs if there are fewer"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "rounds", .to.number = &s->rounds, .argument = "R",
          .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX), .help = "runs of each row; every row runs once per round"},
@@ -127,7 +128,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
          .help = "training steps per run; the first 10 (on GPUs 20, or 40 where steps are short) are not timed",
          .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
+         .limits = LS_ABOVE(0), .help = "end a run after this many seconds; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: dp_vs_ddp.txt (all tables), dp_vs_ddp*.csv, dp_vs_ddp.json, traces"},
@@ -142,7 +143,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
 }
 /* clang-format on */
 
-/* What the machine has of the kind that is asked for, and the N that are tried on it. */
+/* Counts the machine's devices of the requested kind, and sets the N to run. */
 static ls_status look_at_machine(bench_settings *settings) {
     settings->gpus = strcmp(settings->device, "cuda") == 0;
     settings->processors = ls_usable_cores();

@@ -1,5 +1,5 @@
-/* tables: the first screen's tables. One per model: DP and DDP of each N under one another, what was measured on the
- * left, virtual times on the right. */
+/* tables: the first screen's tables, one per model: DP and DDP of each N below one another, measured times on the left,
+ * virtual times on the right. */
 #include <math.h>
 #include <stdio.h>
 
@@ -75,7 +75,7 @@ static double spread_of(const void *of) {
     return row->run_count > 1 ? spread : (double)NAN;
 }
 
-/* Of a row's times: under strong scaling, and under weak. */
+/* Columns of a row's times: under strong scaling, and under weak. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
 #define TIMES(step, speed_up, efficient)                                                                               \
     {                                                                                                                  \
@@ -89,7 +89,7 @@ static double spread_of(const void *of) {
 static const bench_column measured[2][5] = {STRONG("measured\nms"), WEAK("measured\nms")},
                           in_virtual_time[2][5] = {STRONG("virtual\nms"), WEAK("virtual\nms")};
 
-/* Nothing if the model has neither a measured nor a virtual row. */
+/* Prints nothing if the model has neither a measured nor a virtual row. */
 static void put_line(bench_table *table, const bench_model *model, bench_mode mode, int n) {
     const struct line line = {model, mode, n, bench_find(model, mode, n), bench_find_virtual(model, mode, n)};
     if (line.row || line.virtual_row) bench_table_line(table, &line);

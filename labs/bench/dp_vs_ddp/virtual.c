@@ -1,13 +1,14 @@
-/* virtual: what a core for each device would give, on a machine that has fewer.
+/* virtual: the times with a core for each device, on a machine that has fewer cores.
  *   idea : with more devices than cores, measured times only show time-slicing. So all devices run on one core, in
- *          turns (--virtual-time), and every piece of work bears the CPU time of the thread that did it. Replay then
- *          sets the pieces beside one another: each device's in their order, none before what it waits for has ended
- *   like : T1 is found in the same way, so that what recording costs, and what the one core does to the caches, are in
- *          both sides of a speed-up. The first recorded step fills the pipeline and does not count
- *   check: where each device has a core of its own both are there, and bench_put_comparison says how far they differ
- *   not  : in it: what cores do to one another. They share a cache and the memory's bandwidth, and it takes a thread
- *          some microseconds to wake up. Both make true steps longer, short ones by more; what makes virtual ones a
- *          little longer is that they are recorded
+ *          turns (--virtual-time), and every task has the CPU time of its thread as its duration. Replay then runs the
+ *          tasks in parallel: each device's in their order, none before its dependencies have ended
+ *   like : T1 is measured in the same way, so that the cost of recording, and the effect of the one core on the caches,
+ *          are in both sides of a speed-up. The first recorded step fills the pipeline and does not count
+ *   check: if each device has a core of its own, there are measured and virtual times, and bench_put_comparison prints
+ *          how far they differ
+ *   not  : included: how cores affect one another. They share a cache and the memory's bandwidth, and a thread takes
+ *          some microseconds to wake up. Both make real steps longer, short ones by more; recording makes virtual steps
+ *          a little longer
  *   cost : each run computes a few steps on one core, in N turns; a trace of some 30 KB per device and step */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void add_row(bench_model *model, const bench_settings *settings, bench_mo
                                                               .oversubscribed = n > settings->processors};
 }
 
-/* An N beyond the list for those who chose none; 0: there is none. */
+/* Another N, for users who chose none; 0: there is none. */
 static int another_n(const bench_plan *plan, const bench_settings *settings) {
     int most = settings->n.values[settings->n.count - 1];
     for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--) {
@@ -63,7 +64,7 @@ ls_status bench_trace_folder(char path[BENCH_PATH_CAPACITY], const bench_setting
                              const char *model) {
     int length = snprintf(path, BENCH_PATH_CAPACITY, "%s/dp_vs_ddp_%s_%s", settings->folder, what, model);
     if (length < 0 || length >= BENCH_PATH_CAPACITY)
-        return ls_fail(LS_ERR_USAGE, "--out is too long: %.60s...", settings->folder);
+        return ls_fail(LS_ERR_USAGE, "--out: the folder's name is too long: %.60s...", settings->folder);
     for (char *c = path + length - strlen(model); *c; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
         if (!plain) *c = '_';

@@ -1,11 +1,11 @@
-/* answers: the first lines, a sentence each: a step's speed, and what bounds it; PyTorch; two devices; attention. */
+/* answers: the first lines, a sentence each: a step's speed and its bound; PyTorch; two devices; attention. */
 #include <math.h>
 
 #include "labs/bench/gpt/bench_gpt.h"
 
 static bool is_there(const gpt_row *row) { return row && !isnan(row->ms); }
 
-/* In percent of the median; of one run nothing is known. */
+/* Writes the spread in percent of the median; it is unknown if there is one run. */
 static void put_spread(FILE *file, const gpt_row *row) {
     if (row->run_count > 1)
         fprintf(file, "spread %.1f %%", 100 * (row->ms_max - row->ms_min) / row->ms);
@@ -61,7 +61,7 @@ static void put_modes(FILE *file, const gpt_results *results) {
             gpt_same_weights(results) ? "yes, bit for bit, in every run" : "no");
 }
 
-/* The least context from which on tiles are never slower. */
+/* Writes the least context from which on tiles are never slower. */
 static void put_attention(FILE *file, const gpt_results *results) {
     const gpt_settings *s = results->settings;
     int from = 0;

@@ -1,9 +1,10 @@
 /* bench_gpt — how fast a small GPT trains here: a step beside its matrix multiplies and beside PyTorch's, both modes on two
  * devices, and attention tile by tile beside scores in memory.
  *
- * It runs build/dp_train, build/ddp_train and, where there is PyTorch, labs/bench/peers/bench_pytorch_gpt.py, round by round.
- * gnuplot draws from the CSV (plots/gpt_attention.gp). A run that fails takes its row with it, and the bench goes on. Exit
- * status 1 (or that of the first failure) if a run failed, or if DP and DDP end with different weights. */
+ * It runs build/dp_train, build/ddp_train and, if PyTorch is installed, labs/bench/peers/bench_pytorch_gpt.py, round by
+ * round. gnuplot draws from the CSV (plots/gpt_attention.gp). If a run fails, its row is left out, and the bench
+ * continues. Exit status 1 (or that of the first failure) if a run failed, or if DP and DDP end with different
+ * weights. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static void keep(ls_status *first, ls_status status) {
     if (*first == LS_OK) *first = status;
 }
 
-/* Of attention, the network's activations are counted once, on a meta device. */
+/* Runs a row once. For attention, the network's activations are counted once, on a meta device. */
 static ls_status run_row(gpt_row *row, gpt_results *results) {
     ls_status status = LS_OK;
     switch (row->kind) {
@@ -63,9 +64,8 @@ static ls_status bench(gpt_results *results) {
     status = gpt_write_files(results, s->folder);
     if (status == LS_OK) status = gpt_report(results);
     if (gpt_have_weights(results) && !gpt_same_weights(results))
-        keep(&first,
-             ls_fail(LS_ERR_INVALID,
-                     "DP and DDP on %d devices ended with different weights, but must end with the same", GPT_DEVICES));
+        keep(&first, ls_fail(LS_ERR_INVALID, "DP and DDP on %d devices ended with different weights; expected the same",
+                             GPT_DEVICES));
     return status == LS_OK ? first : status;
 }
 
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
         results->machine = &machine;
         results->settings = &settings;
     }
-    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     if (results) ls_device_close(results->device);
     free(results);
     return ls_status_exit_code(ls_results_written(status));

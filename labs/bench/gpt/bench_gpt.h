@@ -1,12 +1,12 @@
-/* What the parts of bench_gpt share: how fast a small GPT trains, beside what its matrix multiplies alone take, PyTorch, two
- * devices, and attention with its scores in memory.
+/* What the parts of bench_gpt share: how fast a small GPT trains, compared with its matrix multiplies alone, PyTorch,
+ * two devices, and attention with its scores in memory.
  *
- *     settings.c     command line -> gpt_settings         rows.c     the rows, and what runs make of them
+ *     settings.c     command line -> gpt_settings         rows.c     the rows, and their figures from runs
  *     training.c     programs as child processes -> runs  answers.c  rows -> the first lines
  *     operations.c   operations of this process -> runs   files.c    rows -> tables, text, CSV and JSON
  *
- * Every row is measured once per round, one after the other, so that all meet the same machine, and a row's speed is compared
- * with that of the row it belongs to within each round. */
+ * Every row is measured once per round, one after the other, so that all run under the same load, and a row's speed is
+ * compared with that of its base row (gpt_base) within each round. */
 #ifndef LABS_BENCH_GPT_BENCH_GPT_H
 #define LABS_BENCH_GPT_BENCH_GPT_H
 
@@ -40,7 +40,7 @@ typedef struct gpt_settings {
     struct ls_gpt_sizes sizes;
     int batch, steps, rounds, cores;
     ls_int_list contexts; /* ascending, each once */
-    const char *python;   /* NULL: PyTorch is not compared with */
+    const char *python;   /* NULL: no comparison with PyTorch */
     double timeout_s;     /* of a run */
     const char *folder;
     bool quiet;
@@ -67,16 +67,16 @@ typedef struct gpt_row {
     gpt_kind kind;
     int n, context, batch; /* devices; tokens of a sequence; sequences of a step over all devices */
     bool oversubscribed;   /* with more devices than cores */
-    bool failed, missing;  /* missing: this machine has no PyTorch, or it cannot compile here */
+    bool failed, missing;  /* missing: this machine has no PyTorch, or PyTorch cannot compile here */
     int run_count;
     double run_ms[GPT_ROUNDS_MAX];
     char weights[GPT_HASH_CAPACITY]; /* hash of the trained weights; "": none */
     bool repeats;                    /* all runs ended with the same weights */
-    double activation_bytes;         /* of the whole network in a step, at most */
-    double kept_bytes;               /* attention: kept for backward beside its input and output; else NAN */
+    double activation_bytes;         /* peak, of the whole network in a step */
+    double kept_bytes;               /* attention: kept for backward in addition to its input and output; else NAN */
     /* derived by gpt_assemble: median, least and greatest; NAN: no run */
     double ms, ms_min, ms_max;
-    double speed, speed_min, speed_max; /* how many times as fast as the row it is compared with, within a round */
+    double speed, speed_min, speed_max; /* relative to the row it is compared with, within a round */
 } gpt_row;
 
 typedef struct gpt_results {
@@ -97,14 +97,14 @@ const char *gpt_name(gpt_kind kind);
 /* The row that this one is compared with: one core's step, or attention with its scores in memory. */
 const gpt_row *gpt_base(const gpt_results *results, const gpt_row *row);
 
-/* Fills in what is derived. */
+/* Computes the derived figures. */
 void gpt_assemble(gpt_results *results);
 
 /* Whether DP and DDP both ran, and whether they ended with the same weights in every run. */
 bool gpt_have_weights(const gpt_results *results);
 bool gpt_same_weights(const gpt_results *results);
 
-/* Additions and multiplications of a step's matrix multiplies, forward and both gradients, without attention's. */
+/* The floating-point operations of a step's matrix multiplies, forward and both gradients, without attention's. */
 double gpt_product_flops(const gpt_settings *settings);
 
 /* --- runs: each adds one to the row -------------------------------------------------------------------------------- */
@@ -112,14 +112,15 @@ double gpt_product_flops(const gpt_settings *settings);
 /* dp_train or ddp_train. Fails as bench_child_run does, or with LS_ERR_FORMAT. */
 ls_status gpt_train(gpt_row *row, gpt_results *results);
 
-/* From the summary that they write. LS_ERR_FORMAT if it is another run's or none. */
+/* Reads the summary that they write. LS_ERR_FORMAT if it is another run's, or not a summary. */
 ls_status gpt_read_summary(gpt_row *row, const char *json);
 
-/* PyTorch's step, by labs/bench/peers/bench_pytorch_gpt.py; missing where there is none. Likewise. */
+/* PyTorch's step, by labs/bench/peers/bench_pytorch_gpt.py; sets `missing` if there is no PyTorch. Fails as gpt_train
+ * does. */
 ls_status gpt_run_pytorch(gpt_row *row, gpt_results *results);
 ls_status gpt_read_pytorch(gpt_row *row, gpt_results *results, const char *json);
 
-/* A device for the two below: no thread, no pinning. */
+/* Opens a device for the two functions below: no thread, no pinning. */
 ls_status gpt_open_device(gpt_results *results);
 
 ls_status gpt_multiply(gpt_row *row, gpt_results *results);

@@ -1,4 +1,4 @@
-/* files: what a row is in text, CSV and JSON; the report, and the results for programs. */
+/* files: the columns of a row in text, CSV and JSON; the report, and the results in machine-readable form. */
 #include <math.h>
 
 #include "labs/bench/gpt/bench_gpt.h"
@@ -20,7 +20,7 @@ BENCH_NUMBER_OF(tokens_of, gpt_row,
 #define AT(field) BENCH_AT(BENCH_DOUBLE, gpt_row, field)
 #define COUNT(field) BENCH_AT(BENCH_INT, gpt_row, field)
 
-/* In the files. */
+/* The columns of the files. */
 static const bench_column all_columns[] = {
     {.name = "part", .text = part_of},
     {.name = "form", .text = name_of},

@@ -1,7 +1,8 @@
-/* operations: what this process measures itself, by the calls that training makes, on its first core.
- *   products : a step's matrix multiplies, one behind the other in their own shapes; and a large one, whose rate is the core's: its
- *              flops are all that a step with no other work would take. Both in turn, and the median of the turns
- *   attention: forward and backward of one layer, after each other, as often as makes a run of 20 ms */
+/* operations: the measurements of this process itself, with the calls that training makes, on its first core.
+ *   products : a step's matrix multiplies, one after another in their own shapes; and a large one, which shows the
+ *              core's rate: at that rate the flops give the least time of a step. The two alternate; the figures are
+ *              medians
+ *   attention: forward and backward of one layer, alternating, repeated for 20 ms per run */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,14 +18,14 @@
 
 enum { LARGE = 512, TURNS = 9, ATTENTION_PARTS = 6 };
 
-/* More devices than any machine has cores: the streams are inline, and the thread stays where it is. */
+/* Asks for more devices than any machine has cores, so that the streams are inline, and the thread is not pinned. */
 ls_status gpt_open_device(gpt_results *results) {
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1 << 16};
     ls_status status = ls_device_open(&results->device, &options);
     return status == LS_OK ? ls_device_bind_thread(results->device) : status;
 }
 
-/* Memory for measurements; zeros would be as fast, but so many a subnormal would not. */
+/* Allocates memory for measurements, and fills it: zeros would be as fast, but subnormal values would not. */
 static ls_status take(gpt_results *results, float **memory, size_t count) {
     ls_status status =
         ls_device_alloc(results->device, LS_MEMORY_WORKSPACE, count * sizeof **memory, "bench", (void *)memory);

@@ -1,5 +1,6 @@
-/* rows: which there are, and what runs make of them. A row's time is the median of its runs'. Its speed is the median of the
- * rounds' ratios: a machine that is slow for a while is slow for both. */
+/* rows: sets up the rows, and computes their figures from runs. A row's time is the median of its runs' times. Its
+ * speed is the median of the rounds' ratios: if the machine is slow for a while, it is slow for both rows of a
+ * ratio. */
 #include <math.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ double gpt_product_flops(const gpt_settings *settings) {
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
-/* Least, median and greatest; NAN of none. */
+/* Least, median and greatest of the values; NAN if there are none. */
 static void spread_of(const double *values, int count, double *least, double *median, double *greatest) {
     double sorted[GPT_ROUNDS_MAX];
     *least = *median = *greatest = NAN;

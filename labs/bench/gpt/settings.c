@@ -18,14 +18,14 @@ static ls_status parse(gpt_settings *s, int argc, char **argv, bool *help) {
         {.kind = LS_OPTION_INT_LIST, .name = "contexts", .to.list = &s->contexts, .argument = "T,T,...", .limits = LS_BETWEEN(1, 1 << 14),
          .help = "lengths of sequences for attention with its scores in memory and tile by tile, at most 8 of them", .empty = "64,128,256,512,1024"},
         {.kind = LS_OPTION_STRING, .name = "python", .to.text = &s->python, .argument = "PROGRAM",
-         .help = "a Python with PyTorch, which is compared with where it is there; none: it is not looked for"},
+         .help = "Python with PyTorch to compare with, if found; none: no comparison"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "rounds", .to.number = &s->rounds, .argument = "R",
          .limits = LS_BETWEEN(1, GPT_ROUNDS_MAX), .help = "runs of each row; every row runs once per round"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "S",
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000), .help = "training steps per run; the first 10 are not timed"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
+         .limits = LS_ABOVE(0), .help = "end a run after this many seconds; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: gpt.txt, gpt.csv, gpt.json"},
@@ -38,7 +38,7 @@ static ls_status parse(gpt_settings *s, int argc, char **argv, bool *help) {
 /* clang-format on */
 
 static ls_status check(gpt_settings *s) {
-    if (!ls_gpt_is_named(s->model)) return ls_fail(LS_ERR_USAGE, "--model: %s is not a gpt", s->model);
+    if (!ls_gpt_is_named(s->model)) return ls_fail(LS_ERR_USAGE, "--model: expected a gpt, found %s", s->model);
     ls_status status = ls_gpt_parse(&s->sizes, s->model);
     if (status != LS_OK) return status;
     if (s->sizes.scores)
@@ -49,7 +49,7 @@ static ls_status check(gpt_settings *s) {
     if (s->contexts.count == 0) s->contexts = (ls_int_list){.values = {64, 128, 256, 512, 1024}, .count = 5};
     bench_sort_numbers(&s->contexts);
     if (s->contexts.count > GPT_CONTEXTS_MAX)
-        return ls_fail(LS_ERR_USAGE, "--contexts: at most %d numbers", GPT_CONTEXTS_MAX);
+        return ls_fail(LS_ERR_USAGE, "--contexts: too many numbers; expected at most %d", GPT_CONTEXTS_MAX);
     if (strcmp(s->python, "none") == 0) s->python = NULL;
     return LS_OK;
 }

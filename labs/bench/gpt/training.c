@@ -1,5 +1,5 @@
-/* training: one run of dp_train, ddp_train or PyTorch's script as a child process. The programs that users run are what is
- * measured, with their own clocks: a run's time is the median of the steps behind its warm-up.
+/* training: one run of dp_train, ddp_train or PyTorch's script as a child process. It measures the programs that users
+ * run, with their own clocks: a run's time is the median of the steps after its warm-up.
  *   one core : the rows of one device are children that may use the first core only, PyTorch's too */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* Of the device that has most. */
+/* The activations of the device that has most. */
 static double read_activations(const cJSON *devices) {
     double most = NAN;
     const cJSON *device;
@@ -46,7 +46,7 @@ ls_status gpt_read_summary(gpt_row *row, const char *json) {
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d is not as expected: %.100s", gpt_name(row->kind), row->n,
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices cannot be read: %.100s", gpt_name(row->kind), row->n,
                    json[0] ? json : "(nothing)");
 }
 
@@ -61,12 +61,12 @@ ls_status gpt_read_pytorch(gpt_row *row, gpt_results *results, const char *json)
     if (right && !row->missing) row->run_ms[row->run_count++] = cJSON_GetNumberValue(ms);
     cJSON_Delete(object);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "bench_pytorch_gpt.py's line is not as expected: %.100s", json);
+    return ls_fail(LS_ERR_FORMAT, "the line of bench_pytorch_gpt.py cannot be read: %.100s", json);
 }
 
 /* --- the runs ----------------------------------------------------------------------------------------------------- */
 
-/* From the tree's root, where make runs. */
+/* Relative to the root of the tree, where make runs. */
 static const char script[] = "labs/bench/peers/bench_pytorch_gpt.py";
 
 static void add_pytorch(bench_command *command, const gpt_row *row, const gpt_settings *s) {
@@ -110,7 +110,7 @@ ls_status gpt_train(gpt_row *row, gpt_results *results) {
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = command && output ? bench_command_begin(command, row->kind == GPT_DDP ? "ddp_train" : "dp_train")
-                                         : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+                                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     if (status == LS_OK) add_training(command, row, results->settings);
     if (status == LS_OK) status = run(command, row, results->settings, output);
     if (status == LS_OK) status = gpt_read_summary(row, bench_last_line(output->out));
@@ -124,7 +124,7 @@ ls_status gpt_run_pytorch(gpt_row *row, gpt_results *results) {
     if (row->missing) return LS_OK;
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
-    ls_status status = command && output ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    ls_status status = command && output ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     row->missing = status == LS_OK && (access(script, R_OK) != 0 || !bench_command_begin_tool(command, s->python));
     bool due = status == LS_OK && !row->missing;
     if (due) add_pytorch(command, row, s);

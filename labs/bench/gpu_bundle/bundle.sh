@@ -1,10 +1,10 @@
 #!/bin/sh
-# `make gpu-bundle`: what a GPU machine needs that has a driver, CUDA's libraries and no network: BUILD/gpu-bundle, and the same as .tar.gz.
+# `make gpu-bundle`: builds BUILD/gpu-bundle, and the same as .tar.gz, for a GPU machine that has a driver, CUDA's libraries and no network.
 # usage: labs/bench/gpu_bundle/bundle.sh BUILD CHIPS FILE...      (CHIPS: CUDA_ARCH; FILE: programs, plug-ins and tests below BUILD)
 #
-# Files keep their places: programs look for plug-ins in lib/ beside them, tests for data/ and tests/golden where they are started. The libraries
-# that go along are all that the files need, and what those need, but for the C library, the C++ runtime (both come with
-# every Debian and Ubuntu), and CUDA's and NCCL's own. run.sh looks for these there.
+# Files keep their relative paths: programs look for plug-ins in lib/ beside them, tests for data/ and tests/golden in the current folder. The
+# bundle includes all libraries that the files need, directly or indirectly, except the C library, the C++ runtime (every Debian and Ubuntu has
+# both), and CUDA's and NCCL's own, which run.sh looks for on the GPU machine.
 set -u
 export LC_ALL=C
 most_bytes=44000000
@@ -31,7 +31,7 @@ done
 
 # --- libraries ------------------------------------------------------------------------------------------------------------
 mkdir -p "$made/lib"
-of_the_machine='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnccl|ls_cuda)\.so'
+of_the_machine='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnccl|ls_cuda|libls_tests)\.so'
 find "$made/build" -type f -exec ldd {} + >"$made/needs" 2>&1 || fail "ldd cannot read what was built: $(tail -n 1 "$made/needs")"
 awk '$2 == "=>" { print $1, $3 }' "$made/needs" | sort -u | grep -vE "$of_the_machine" >"$made/libraries"
 while read -r name path; do
@@ -49,7 +49,7 @@ for room in bench/gpu_check bench/shared bench/peers replay/nodes replay/workloa
 done
 
 # --- how old a machine may be ---------------------------------------------------------------------------------------------
-# The newest version of PREFIX that any file in the bundle asks for: "2.34 build/dp_train".
+# The newest version of PREFIX that any file in the bundle requires: "2.34 build/dp_train".
 newest() {
     for file in $(cd "$made" && find build lib -type f | sort); do
         objdump -p "$made/$file" | awk -v file="$file" -v prefix="$1" '

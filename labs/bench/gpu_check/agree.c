@@ -1,11 +1,11 @@
-/* agree — what must hold between the modes, on a real device.
+/* agree — checks that the modes agree on a real device.
  *   1 one device: the same weight bits enqueued one by one, as a CUDA graph, with CUDA_LAUNCH_BLOCKING=1, and by DDP over
  *     NCCL with one rank, as a graph or not
  *   2 DataParallel and DistributedDataParallel, staged, with the ordered reduction and the same chunks: the same weight bits
  *   3 the same command twice: the same weight bits
  *   4 N devices follow one device: final losses within 1 % after 20 steps (6 with --quick)
  * on 2 and 4 logical devices of one GPU, and on as many GPUs as there are. Ranks of one run are compared after every
- * step by --debug-ranks. A run that several comparisons need is made once. */
+ * step by --debug-ranks. A run that several comparisons need is executed once. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 
 enum { WORDS_MAX = 40, RUNS_MAX = 96, LINE = 300 };
 
-/* A command in words, one blank between two; a leading NAME=VALUE goes into the environment. `again` tells two runs of
- * one command apart. */
+/* A command, its words separated by single blanks; a leading NAME=VALUE goes into the environment. `again`
+ * distinguishes two runs of one command. */
 struct command {
     char line[LINE];
     bool again;
@@ -60,7 +60,7 @@ static const gpu_check_training *get(gpu_check *check, const struct command *com
     return &slot->run;
 }
 
-/* The same weights, or (follows) nearly the same loss. */
+/* Checks for the same weights or, if `follows`, nearly the same loss. */
 static void compare(gpu_check *check, const char *what, const struct command *one, const struct command *other,
                     bool follows) {
     if (!gpu_check_due(check, what)) return;
@@ -110,7 +110,7 @@ static void check_one_device(gpu_check *check, const char *model) {
     cJSON_Delete(lines);
 }
 
-/* Batch norm's statistics are those of a device's piece, so convnet is compared with itself only. */
+/* Batch norm's statistics are those of a device's part of the batch, so convnet is compared only with itself. */
 static void check_devices(gpu_check *check, const char *model, int devices, bool logical) {
     char what[GPU_CHECK_TEXT], ids[128], place[64];
     struct command single = {"", false}, dp = single, staged = single, automatic = single;

@@ -1,6 +1,6 @@
-/* context — a process that holds a context on the GPU open and does nothing. Without one the driver may let the GPU go
- * to sleep between two processes, and each of them waits 1 to 3 s until it is up again. It is a child that the kernel
- * kills when this process ends, however it ends, and that looks for itself. */
+/* context — a process that holds a context on the GPU open and does nothing. Without one the driver may power the GPU
+ * down between two processes, and each process then waits 1 to 3 s for the GPU's initialization. The holder is a child
+ * that the kernel kills when this process ends, in whatever way; it also polls its parent. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* gpu_check — see gpu_check.h. What the command line asks for: the check itself, a summary of a file, or one of the
- * parts that the check starts as processes of their own. */
+/* gpu_check — see gpu_check.h. Runs what the command line selects: the check itself, a summary of a file, or one of the
+ * parts that the check starts in separate processes. */
 #include "labs/bench/gpu_check/gpu_check.h"
 
 #include <stdio.h>
@@ -36,11 +36,11 @@ static ls_status parse(struct request *request, int argc, char **argv, bool *hel
          .to.real = &c->budget_s,
          .argument = "SECONDS",
          .limits = LS_ABOVE(0),
-         .help = "of everything; each stage gets its share, and what others leave. What has no time left is not run"},
+         .help = "seconds for all stages; each stage gets its share, and the time that others leave; stages without "
+                 "time are not run"},
         TEXT("only", &c->only, "STAGES", "all",
              "look, kernels, training, peaks, rates, steps, agree, memcheck, racecheck, matrix: some, with commas"),
-        FLAG("continue", &c->go_on,
-             "keep DIR/gpu_check.jsonl, and do what it says was broken, not run, or nothing about"),
+        FLAG("continue", &c->go_on, "keep DIR/gpu_check.jsonl, and repeat the stages that failed or did not run"),
         TEXT("out", &c->out, "DIR", NULL,
              "folder for gpu_check.jsonl, a line for each result at once, and gpu_check.json"),
         {.kind = LS_OPTION_INT,
@@ -83,8 +83,7 @@ static ls_status find(gpu_check *check) {
     char why[400] = "";
     ls_find_gpus(&check->gpu_count, why, sizeof why);
     if (check->gpu_count == 0) {
-        return ls_fail(LS_ERR_UNSUPPORTED, "there is no GPU to check: %s. Nothing was checked, which is not a pass",
-                       why);
+        return ls_fail(LS_ERR_UNSUPPORTED, "there is no GPU to check: %s. Nothing was checked, so nothing passed", why);
     }
     const struct ls_cuda_plugin *plugin = gpu_check_plugin();
     ls_status status = plugin ? plugin->describe(check->gpu, &gpu) : LS_ERR_UNSUPPORTED;
@@ -117,7 +116,7 @@ static ls_status summarise(const char *path, const char *reference) {
     if (status == LS_OK) status = gpu_check_read(path, &lines);
     if (status != LS_OK) return status;
     if (cJSON_GetArraySize(lines) == 0)
-        status = ls_fail(LS_ERR_FORMAT, "%s has no line of a gpu_check; is it a gpu_check.jsonl?", path);
+        status = ls_fail(LS_ERR_FORMAT, "%s has no line of a gpu_check; expected a gpu_check.jsonl", path);
     if (status == LS_OK) broken = gpu_check_print_summary(lines, &held);
     if (status == LS_OK && reference) status = gpu_check_write_reference(lines, reference);
     cJSON_Delete(lines);

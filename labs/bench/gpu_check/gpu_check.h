@@ -1,12 +1,13 @@
-/* gpu_check: what only a GPU can show, in stages; those that tell most per second come first (gpu_check.c). Every
- * result is a line of JSON in DIR/gpu_check.jsonl the moment it exists (log.c):
+/* gpu_check: checks and measurements that need a GPU, in stages; the most informative per second come first (stages.c).
+ * Every result is appended to DIR/gpu_check.jsonl at once, as a line of JSON (log.c):
  *
  *     {"stage":"peaks","name":"copy","verdict":"held","seconds":0.6,"detail":"...","figures":{"copy_GBps":3006.3}}
  *
- * so that a run which is killed leaves all that it found. summary.c makes a screen of such a file, and reference.c what
- * lies in plots/reference. All figures are measured, on the GPU that the file names, with their units in their names.
+ * so that a run which is killed leaves all its results. summary.c prints a screen from such a file, and reference.c
+ * writes the files of plots/reference. All figures are measured, on the GPU that the file names, with their units in
+ * their names.
  *
- * The main process does not call CUDA. A GPU or a driver that hangs therefore hangs a child only, which its deadline
+ * The main process does not call CUDA. A GPU or a driver that hangs therefore only hangs a child, which its deadline
  * ends. */
 #ifndef LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 #define LABS_BENCH_GPU_CHECK_GPU_CHECK_H
@@ -22,12 +23,12 @@
 #include "kernels/kernels.h"
 #include "labs/bench/shared/child.h"
 
-/* X(name, seconds of the 540 that a whole check takes by default, what it does) */
+/* X(name, seconds of the 540 that a whole check takes by default, description) */
 #define GPU_CHECK_STAGE_MAP(X)                                                                                         \
     X(look, 50, "GPU, libraries, page-locking, start of a process, five steps")                                        \
     X(kernels, 80, "a process for each test program of kernels")                                                       \
     X(training, 50, "test programs that train")                                                                        \
-    X(peaks, 20, "matrix products, copies and launches: what this GPU reaches at best")                                \
+    X(peaks, 20, "matrix multiplies, copies and launches: what this GPU reaches at best")                              \
     X(rates, 40, "each operation beside those peaks")                                                                  \
     X(steps, 130, "training steps that README and docs/gpus.md name, beside PyTorch's")                                \
     X(agree, 60, "the same weights whatever the mode, the graph, the back-end")                                        \
@@ -39,7 +40,7 @@
 typedef enum gpu_check_stage { GPU_CHECK_STAGE_MAP(GPU_CHECK_ENUM) GPU_CHECK_STAGES } gpu_check_stage;
 #undef GPU_CHECK_ENUM
 
-/* X(name, text). Only BROKEN fails; what was not looked at is never HELD. */
+/* X(name, text). Only BROKEN fails; an item that was not checked is never HELD. */
 #define GPU_CHECK_VERDICT_MAP(X)                                                                                       \
     X(HELD, "held")                                                                                                    \
     X(BROKEN, "broken")                                                                                                \
@@ -54,12 +55,12 @@ typedef enum gpu_check_verdict { GPU_CHECK_VERDICT_MAP(GPU_CHECK_ENUM) GPU_CHECK
 enum { GPU_CHECK_TEXT = 1000, GPU_CHECK_GROUPS = 5 /* of repetitions; times are medians over them */ };
 
 typedef struct gpu_check {
-    /* what was asked for */
-    bool quick;          /* small arrays and few steps: whether it works, not how fast it is */
-    bool go_on;          /* what is in the file already, and was not broken or left out, is not done again */
+    /* from the command line */
+    bool quick;          /* small arrays and few steps: shows whether it works, not how fast */
+    bool go_on;          /* items that are in the file, and neither broken nor skipped, are not run again */
     int gpu;             /* CUDA's number */
     const char *out;     /* the folder */
-    const char *only;    /* stages, with commas; NULL: all */
+    const char *only;    /* stages, separated by commas; NULL: all */
     const char *pytorch; /* bench_pytorch_gpu.py, or NULL */
     double budget_s;
     char *const *tests; /* paths of test programs */
@@ -67,34 +68,33 @@ typedef struct gpu_check {
     /* while it runs */
     char path[PATH_MAX]; /* of the log */
     gpu_check_stage stage;
-    double stage_end_us; /* by ls_now_us: nothing of the stage goes on after that */
+    double stage_end_us; /* by ls_now_us: no part of the stage runs after that */
     int gpu_count;
-    cJSON *before;     /* go_on: the lines that were there */
+    cJSON *before;     /* go_on: the lines of the file at the start */
     long shown_nbytes; /* of the log, on stdout */
     bool log_failed;   /* a line could not be written, which has been reported */
 } gpu_check;
 
 /* --- stages.c ----------------------------------------------------------------------------------------------------- */
 
-/* Runs the stages, the most knowledge first, and writes the summary and DIR/gpu_check.json. LS_OK if nothing is broken
- * and something held. */
+/* Runs the stages in order, and writes the summary and DIR/gpu_check.json. LS_OK if nothing is broken and something
+ * held. */
 ls_status gpu_check_conduct(gpu_check *check);
 
-const char *gpu_check_stage_name(gpu_check_stage stage); /* of GPU_CHECK_STAGES: "run", of lines about the whole */
+const char *gpu_check_stage_name(gpu_check_stage stage); /* GPU_CHECK_STAGES gives "run", for lines about the whole */
 double gpu_check_left_s(const gpu_check *check);         /* of this stage */
 
-/* Whether an item is to be done now: not if the file has it already (go_on), nor if no time is left, which is
- * logged. */
+/* Whether to run an item now: not if the file has it already (go_on), nor if no time is left, which is logged. */
 bool gpu_check_due(gpu_check *check, const char *name);
 
-/* How a child ended. OUT_OF_TIME: the stage's time was over before its own limit. */
+/* How a child ended. OUT_OF_TIME: the stage's time ended before the child's own limit. */
 typedef enum gpu_check_end { GPU_CHECK_WELL, GPU_CHECK_FAILED, GPU_CHECK_OUT_OF_TIME } gpu_check_end;
 
-/* Runs a child for at most limit_s and the stage's time; why: what it said of its failure, in one line. */
+/* Runs a child for at most limit_s and the stage's time; why: its error message, in one line. */
 gpu_check_end gpu_check_run(gpu_check *check, char *const *argv, double limit_s, bench_output *output,
                             char why[GPU_CHECK_TEXT], double *seconds);
 
-/* NOT_RUN if the stage's time was over, otherwise BROKEN. */
+/* NOT_RUN if the stage's time had ended, otherwise BROKEN. */
 gpu_check_verdict gpu_check_verdict_of(gpu_check_end end);
 
 /* Runs `gpu_check --part NAME` as a child, which opens the GPU and writes its own lines. */
@@ -102,19 +102,20 @@ gpu_check_end gpu_check_run_part(gpu_check *check, const char *part, double limi
 
 /* --- log.c -------------------------------------------------------------------------------------------------------- */
 
-/* Appends a line to the log; `figures` is taken, NULL: none; seconds < 0: not said. The detail is a printf format. */
+/* Appends a line to the log; takes ownership of `figures`, NULL: none; seconds < 0: left out. The detail is a printf
+ * format. */
 void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict, double seconds, cJSON *figures,
                    const char *format, ...) LS_PRINTF(6, 7);
-void gpu_check_show(gpu_check *check); /* on stdout, what has been appended since the last call, by children too */
+void gpu_check_show(gpu_check *check); /* prints all lines appended since the last call, by children too */
 
-/* The lines of a file, as an array. Of several lines with the same stage and name it has the last that is not "not
- * run", if there is one. An incomplete line is left out. */
+/* The lines of a file, as an array. Of several lines with the same stage and name, the last that is not "not run" is
+ * kept, if there is one. Incomplete lines are skipped. */
 ls_status gpu_check_read(const char *path, cJSON **lines);
 
-/* Of a line: "" where there is no such text, GPU_CHECK_VERDICTS if its verdict is none. */
+/* A line's text, "" if it has none; its verdict, GPU_CHECK_VERDICTS if it has no valid one. */
 const char *gpu_check_text(const cJSON *object, const char *name);
 gpu_check_verdict gpu_check_verdict_in(const cJSON *line);
-/* NULL where there is none; figures NAN. */
+/* NULL if there is no such line; NAN if there is no such figure. */
 const cJSON *gpu_check_find_line(const cJSON *lines, const char *stage, const char *name);
 double gpu_check_figure(const cJSON *line, const char *name);
 /* The figures of all lines of a stage that have any, in one object. */
@@ -122,17 +123,18 @@ cJSON *gpu_check_merge(const cJSON *lines, const char *stage);
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */
 
-ls_status gpu_check_meet(gpu_check *check); /* look.c: always first; fails, with a line on stderr, without a GPU */
+ls_status gpu_check_meet(gpu_check *check); /* look.c: always first; without a GPU it fails, with a line on stderr */
 void gpu_check_look(gpu_check *check);
 void gpu_check_tests(gpu_check *check); /* tests.c: those of the present stage, under its tool */
 void gpu_check_steps(gpu_check *check); /* steps.c: those of the present stage */
 void gpu_check_agree(gpu_check *check); /* agree.c */
 
-/* context.c: a process that holds a context open, so that later ones start sooner; it ends with this one. */
+/* context.c: starts a process that holds a context open, so that later processes start faster; it ends with this
+ * one. */
 void gpu_check_hold(gpu_check *check);
 void gpu_check_let_go(void);
 
-/* --- parts: in a process of their own, which opens the GPU ---------------------------------------------------------- */
+/* --- parts: each in its own process, which opens the GPU ------------------------------------------------------------ */
 
 ls_status gpu_check_part_gpu(gpu_check *check);   /* look.c */
 ls_status gpu_check_part_start(gpu_check *check); /* look.c */
@@ -146,7 +148,7 @@ ls_status gpu_check_open(const gpu_check *check, bool tf32, ls_device **device);
 const struct ls_cuda_plugin *gpu_check_plugin(void);
 
 /* operations.c: fills ops[] with operations on memory of `device` of about `count` floats each; returns how many (at
- * most GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by
+ * most GPU_CHECK_RATES_MAX), 0 after an error. names[i] are their names. The memory is `arena`'s, freed by
  * gpu_check_free_operations. */
 enum { GPU_CHECK_RATES_MAX = 64 };
 typedef struct gpu_check_arena {
@@ -159,8 +161,8 @@ int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t 
                               char (*names)[GPU_CHECK_TEXT]);
 void gpu_check_free_operations(gpu_check_arena *arena);
 
-/* values.c: fills memory of a device with numbers between 0.5 and 1 in size, of either sign: zeros would draw less
- * power, and run faster, than anything that is trained. dtype: fp32, fp16 or bf16. */
+/* values.c: fills memory of a device with numbers of magnitude 0.5 to 1 and random sign: zeros would draw less power,
+ * and run faster, than training data. dtype: fp32, fp16 or bf16. */
 ls_status gpu_check_fill(ls_device *device, void *memory, size_t count, ls_dtype dtype);
 
 /* timing.c: the median over GPU_CHECK_GROUPS groups of the time of one call, in microseconds; a group lasts at least 50
@@ -170,9 +172,10 @@ ls_status gpu_check_time(ls_stream *stream, gpu_check_call call, const void *arg
 
 /* --- runs.c ------------------------------------------------------------------------------------------------------- */
 
-/* One run of a training program; `arguments` ends with NULL. The summary's numbers; `why` where it did not end well. */
+/* One run of a training program; `arguments` ends with NULL. The results are the summary's numbers, or `why` if it
+ * failed. */
 typedef struct gpu_check_training {
-    double step_ms, samples_per_s, final_loss, loader_share, peak_bytes; /* peak_bytes: of the device that needs most */
+    double step_ms, samples_per_s, final_loss, loader_share, peak_bytes; /* peak_bytes: the greatest of all devices */
     char weights[20];
     gpu_check_end end;
     double seconds;

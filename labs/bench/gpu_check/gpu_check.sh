@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make gpu-check`: build/gpu_check with what it finds around it: the plug-ins for real GPUs, CUDA's tools, PyTorch's script.
+# `make gpu-check`: runs build/gpu_check with the plug-ins for real GPUs, CUDA's tools and PyTorch's script.
 # usage: labs/bench/gpu_check/gpu_check.sh BUILD [OPTION...] [TEST...]      (options: build/gpu_check --help)
 set -eu
 build=$(cd "$1" && pwd)

@@ -1,5 +1,5 @@
-/* log — a line of JSON for each result, appended by one write(2) the moment it exists, by this process or by a child.
- * What is on the screen is read from the file, so the two cannot differ. */
+/* log — a line of JSON for each result, appended at once by one write(2), by this process or by a child. The screen
+ * output is read from the file, so the two cannot differ. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +95,7 @@ cJSON *gpu_check_merge(const cJSON *lines, const char *stage) {
     return merged;
 }
 
-/* A line of ours has these three; anything else, as a line that is cut, is none. */
+/* A valid line has these three; any other, such as a truncated line, is ignored. */
 static cJSON *parse_line(const char *text) {
     cJSON *line = cJSON_Parse(text);
     bool whole = gpu_check_text(line, "stage")[0] && gpu_check_text(line, "name")[0] &&
@@ -105,8 +105,8 @@ static cJSON *parse_line(const char *text) {
     return NULL;
 }
 
-/* Takes the line, in place of an older one of the same stage and name; but what had no time now is what it was
- * before. */
+/* Takes the line, in place of an older one of the same stage and name; a "not run" line does not replace an older
+ * one. */
 static void take_line(cJSON *lines, cJSON *line) {
     const cJSON *older = gpu_check_find_line(lines, gpu_check_text(line, "stage"), gpu_check_text(line, "name"));
     if (older && gpu_check_verdict_in(line) == GPU_CHECK_NOT_RUN) {
@@ -134,7 +134,7 @@ ls_status gpu_check_read(const char *path, cJSON **lines) {
 
 /* --- showing ------------------------------------------------------------------------------------------------------ */
 
-/* Not what had no time left: the summary counts it. */
+/* Items without time left are not shown: the summary counts them. */
 static void show_line(const cJSON *line) {
     const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(line, "seconds"), *figure;
     if (!seconds && gpu_check_verdict_in(line) == GPU_CHECK_NOT_RUN) return;

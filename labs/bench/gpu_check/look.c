@@ -1,5 +1,5 @@
-/* look — what is here: the GPU, its driver and libraries, whether host memory can be page-locked, how long a process
- * takes to start, and five steps of training, which use a bit of everything. */
+/* look — examines the machine: the GPU, its driver and libraries, whether host memory can be pinned, how long a process
+ * takes to start, and five steps of training, which use most features briefly. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static ls_status say_gpu(gpu_check *check) {
     return LS_OK;
 }
 
-/* Versions as cuBLAS and NCCL code them: 10000 * major + 100 * minor + patch. */
+/* Versions as cuBLAS and NCCL encode them: 10000 * major + 100 * minor + patch. */
 static void say_version(gpu_check *check, const char *name, const char *key, int version) {
     char text[32];
     snprintf(text, sizeof text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
@@ -65,7 +65,7 @@ static ls_status say_libraries(gpu_check *check, ls_device *device) {
 
 static ls_status say_page_locking(gpu_check *check, ls_device *device) {
     void *memory = malloc(PINNED_NBYTES);
-    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "no memory to page-lock");
+    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to page-lock");
     bool locked = ls_device_pin_host(device, memory, PINNED_NBYTES);
     ls_device_unpin_host(device, memory);
     free(memory);
@@ -77,7 +77,7 @@ static ls_status say_page_locking(gpu_check *check, ls_device *device) {
     return LS_OK;
 }
 
-/* From nothing to the end of a first operation. */
+/* Times the start, from opening the device to the end of the first operation. */
 static ls_status start(gpu_check *check, const char *name, const char *key, ls_device **device) {
     double begin_us = ls_now_us();
     void *memory;
@@ -121,13 +121,13 @@ ls_status gpu_check_part_start(gpu_check *check) {
 ls_status gpu_check_meet(gpu_check *check) {
     char why[GPU_CHECK_TEXT];
     double end_us = check->stage_end_us;
-    check->stage_end_us = ls_now_us() + MEET_S * 1e6; /* whatever the budget: all the rest depends on it */
+    check->stage_end_us = ls_now_us() + MEET_S * 1e6; /* whatever the budget: all other stages depend on this one */
     gpu_check_end end = gpu_check_run_part(check, "gpu", MEET_S, why);
     check->stage_end_us = end_us;
     gpu_check_show(check);
     if (end != GPU_CHECK_WELL) {
         gpu_check_say(check, "gpu", GPU_CHECK_BROKEN, -1, NULL, "%s", why);
-        return ls_fail(LS_ERR_UNSUPPORTED, "%s. Nothing was checked, which is not a pass", why);
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s. Nothing was checked, so nothing passed", why);
     }
     cJSON *lines;
     ls_status status = gpu_check_read(check->path, &lines);
@@ -160,7 +160,7 @@ static void ask_driver(gpu_check *check) {
     gpu_check_say(check, "driver", GPU_CHECK_HELD, seconds, figures, "%s", said);
 }
 
-/* With `debug`, waits behind each operation, so that the message names the one that fails. */
+/* With `debug`, waits after each operation, so that the message names the one that fails. */
 static bool train_a_little(gpu_check *check, const char *name, bool debug) {
     char gpu[16];
     if (!gpu_check_due(check, name)) return true;

@@ -1,8 +1,7 @@
-/* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them
- * (values.c), as do the weights of convolutions, s[7]; labels, choices, state and other small arrays are zero. They are
- * measured in turn on the same arrays, so that a row may find there what those before it have left: f[0] is what they
- * fill with zeros, and h[2] what they cast that to. Products read neither: zeros would draw less power, and be
- * faster. */
+/* operations — one large example of every operation of ops.def. The large arrays hold numbers like those of training
+ * (values.c), as do the weights of convolutions, s[7]; labels, choices, state and other small arrays are zero. All
+ * operations use the same arrays in turn, so an operation may read the results of earlier ones: f[0] is filled with
+ * zeros, and h[2] is its cast. Matrix multiplies read neither: zeros would draw less power, and be faster. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,11 +24,11 @@ void gpu_check_free_operations(gpu_check_arena *arena) {
     arena->count = 0;
 }
 
-/* What all examples share: arrays that are large enough for each of them, small ones, and shapes. */
+/* The arrays that all examples share, large enough for each of them; small arrays; and shapes. */
 struct material {
     size_t count; /* floats of each large array */
     float *large[6];
-    void *halves[3]; /* so many bf16 numbers each */
+    void *halves[3]; /* as many bf16 numbers each */
     float *small[8]; /* SMALL floats each */
     double *doubles; /* SMALL of them */
     int64_t *labels; /* one per row of CLASSES */
@@ -132,7 +131,7 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
         op->arguments.relu_bias_gradient =
             (struct ls_relu_bias_gradient_arguments){LS_FP32, s[0], f[0], f[1], m->rows, COLUMNS, false};
         break;
-    case LS_OP_top_k: /* 1 %; the list lies in memory for halves */
+    case LS_OP_top_k: /* 1 %; the list is in one of the arrays `halves` */
         op->arguments.top_k = (struct ls_top_k_arguments){m->halves[2], f[1], n, n / 100};
         break;
     case LS_OP_relu_forward:
@@ -145,7 +144,7 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     }
 }
 
-/* What half precision adds: casts, and products on tensor cores. */
+/* Operations of half precision: casts, and matrix multiplies on tensor cores. */
 static void fill_halves(struct ls_op *op, const struct material *m, ls_op_id id) {
     void *const *h = m->halves;
     size_t n = m->side;
@@ -224,10 +223,10 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
     }
 }
 
-/* A part that is the whole. */
+/* The part that includes all classes. */
 static struct ls_class_part all_of(size_t classes) { return (struct ls_class_part){0, classes, classes, classes}; }
 
-/* Of networks for texts: COLUMNS channels, but for attention. */
+/* Operations of networks for texts: COLUMNS channels, except for attention. */
 static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
     float *const *f = m->large, *const *s = m->small;
     op->id = id;
@@ -319,8 +318,8 @@ static void fill_updates(struct ls_op *op, const struct material *m, ls_op_id id
     }
 }
 
-/* Operations on a handful of numbers (begin_update, weigh_gradients, update_scale, batchnorm_merge) have no rate worth
- * a row. */
+/* Leaves out operations on a few numbers (begin_update, weigh_gradients, update_scale, batchnorm_merge), whose rate is
+ * meaningless. */
 int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t count, struct ls_op *ops,
                               char (*names)[GPU_CHECK_TEXT]) {
     *arena = (gpu_check_arena){.device = device};

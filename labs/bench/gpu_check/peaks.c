@@ -1,8 +1,8 @@
-/* peaks — what this GPU reaches at best: the yardsticks of rates.c and steps.c, measured in the same run.
+/* peaks — the best rates of this GPU, with which rates.c and steps.c compare, measured in the same run.
  *   copy    : one array to another on the device, bytes read plus bytes written
- *   to_gpu, from_gpu: between page-locked memory of the host and the device, bytes that cross
- *   gemm    : a square product by cuBLAS, 2 n^3 flops, in each precision
- *   launch  : an operation on one number, enqueued back to back, and with a wait behind each */
+ *   to_gpu, from_gpu: between pinned host memory and the device, bytes that are copied
+ *   gemm    : a square matrix multiply by cuBLAS, 2 n^3 flops, in each precision
+ *   launch  : an operation on one number, enqueued back to back, and with a wait after each */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ const struct ls_cuda_plugin *gpu_check_plugin(void) {
     return plugin;
 }
 
-/* A peak that could not be measured is a failure of its own; the others go on. */
+/* A peak that cannot be measured is logged as a failure; the other peaks are still measured. */
 static void say_peak(gpu_check *check, const char *name, ls_status status, const char *key, double value,
                      double begin_us) {
     cJSON *figures = cJSON_CreateObject();
@@ -53,7 +53,7 @@ static ls_status measure_copies(gpu_check *check, ls_device *device) {
     void *a = NULL, *b = NULL, *host = malloc(host_nbytes);
     ls_status status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, nbytes, "a copy's source", &a);
     if (status == LS_OK) status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, nbytes, "a copy's end", &b);
-    if (status == LS_OK && !host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for copies from the host");
+    if (status == LS_OK && !host) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for copies from the host");
     if (status == LS_OK) {
         time_copy(check, device, "copy", "copy_GBps", (struct copy){a, b, nbytes}, 2);
         for (size_t i = 0; i < host_nbytes; i++) ((unsigned char *)host)[i] = (unsigned char)(i * 131 >> 3);

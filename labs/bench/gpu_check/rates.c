@@ -1,5 +1,5 @@
-/* rates — every operation's speed beside the GPU's own, which peaks.c has left in the log: GB/s against a plain copy,
- * TFLOP/s against the matrix product of the same precision. Without those peaks the share is not said. */
+/* rates — every operation's speed relative to the GPU's peaks, which peaks.c has written to the log: GB/s against a
+ * plain copy, TFLOP/s against the matrix multiply of the same precision. Without those peaks the share is left out. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static ls_status run(ls_stream *stream, const void *op) {
     return ls_device_status(ls_stream_device(stream));
 }
 
-/* What its speed is compared with: "copy", or the product of its precision. */
+/* The peak that its speed is compared with: "copy", or the matrix multiply of its precision. */
 static const char *peak_of(const struct ls_op *op) {
     switch (op->id) {
     case LS_OP_gemm: return op->arguments.gemm.dtype == LS_BF16 ? "gemm bf16" : "gemm fp32";
@@ -26,7 +26,7 @@ static const char *peak_of(const struct ls_op *op) {
     }
 }
 
-/* GB/s, or TFLOP/s. */
+/* Returns the peak, in GB/s or TFLOP/s. */
 static double find_peak(const cJSON *lines, const char *peak) {
     const char *key = strcmp(peak, "gemm bf16") == 0   ? "gemm_bf16_TFLOPs"
                       : strcmp(peak, "gemm fp32") == 0 ? "gemm_fp32_TFLOPs"

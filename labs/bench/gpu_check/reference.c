@@ -1,13 +1,13 @@
 /* reference — the lines of a log as one object, as plots/reference keeps them:
  *     how, date, commit, machine, gpu (with the versions of driver, cuBLAS and NCCL), peaks, operations, steps, checks
- * A log that was cut gives what it has. */
+ * A truncated log gives an object of its complete lines. */
 #include <stdio.h>
 #include <string.h>
 
 #include "labs/bench/gpu_check/gpu_check.h"
 #include "labs/bench/shared/output.h"
 
-/* The figures of each line of a stage that has some. */
+/* Adds the figures of each line of a stage that has any. */
 static void add_rows(cJSON *array, const cJSON *lines, const char *stage) {
     const cJSON *line;
     cJSON_ArrayForEach(line, lines) {

@@ -1,8 +1,8 @@
-/* stages — runs them in the order of knowledge per second, each under its own deadline.
- *   time  : a stage may take its share of the time that is left: its seconds of GPU_CHECK_STAGE_MAP over those of all that
- *           are still to come. So whatever the budget, each gets some, and what one leaves goes to the others.
- *   fails : nothing ends the check but a signal, and a GPU that is not there. A child that reaches its own limit is broken
- *           (it hangs); one that the end of the stage cuts short was not run. */
+/* stages — runs the stages, the most informative per second first, each under its own deadline.
+ *   time  : a stage may take its share of the remaining time: its seconds of GPU_CHECK_STAGE_MAP over those of all
+ *           remaining stages. So each gets some time, whatever the budget, and unused time goes to later stages.
+ *   fails : only a signal or a missing GPU ends the check early. A child that reaches its own limit is broken (it
+ *           hangs); one that is ended by the stage's deadline counts as not run. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "labs/bench/shared/machine.h"
 #include "labs/bench/shared/output.h"
 
-static bench_output output; /* of children whose words nobody else wants */
+static bench_output output; /* of children whose output is not used otherwise */
 
 static void run_part_stage(gpu_check *check) {
     const char *name = gpu_check_stage_name(check->stage);
@@ -70,7 +70,7 @@ gpu_check_verdict gpu_check_verdict_of(gpu_check_end end) {
     return end == GPU_CHECK_OUT_OF_TIME ? GPU_CHECK_NOT_RUN : GPU_CHECK_BROKEN;
 }
 
-/* "`COMMAND` ended with exit status 1: REASON", the reason first. */
+/* Turns "`COMMAND` ended with exit status 1: REASON" around, the reason first. */
 static void explain(char why[GPU_CHECK_TEXT], const char *error) {
     const char *behind = error[0] == '`' ? strstr(error, "` ") : NULL;
     if (behind)
@@ -108,7 +108,7 @@ gpu_check_end gpu_check_run_part(gpu_check *check, const char *part, double limi
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
-/* chosen[]: which stages --only names. */
+/* Sets chosen[]: whether --only names the stage. */
 static ls_status choose(const char *only, bool chosen[GPU_CHECK_STAGES]) {
     char text[256] = "", *rest;
     for (int s = 0; s < GPU_CHECK_STAGES; s++) chosen[s] = only == NULL;
@@ -117,15 +117,15 @@ static ls_status choose(const char *only, bool chosen[GPU_CHECK_STAGES]) {
         int s = 0;
         while (s < GPU_CHECK_STAGES && strcmp(word, stages[s].name) != 0) s++;
         if (s == GPU_CHECK_STAGES)
-            return ls_fail(LS_ERR_USAGE, "--only: there is no stage '%s'; --help lists them", word);
+            return ls_fail(LS_ERR_USAGE, "--only: unknown stage '%s'; --help lists the stages", word);
         chosen[s] = true;
     }
     for (int s = 0; s < GPU_CHECK_STAGES; s++)
         if (chosen[s]) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--only names no stage; --help lists them");
+    return ls_fail(LS_ERR_USAGE, "--only names no stage; --help lists the stages");
 }
 
-/* A file that is gone on with is of this build; a line that was cut ends. */
+/* A file that --continue extends must be of this commit; a truncated last line is terminated. */
 static ls_status open_log(gpu_check *check, const char *commit) {
     static const bench_file outputs[] = {{"gpu_check.jsonl", NULL}, {"gpu_check.json", NULL}, {NULL, NULL}};
     ls_named_files files = {0};
@@ -142,7 +142,7 @@ static ls_status open_log(gpu_check *check, const char *commit) {
     const char *older = gpu_check_text(cJSON_GetObjectItemCaseSensitive(machine, "figures"), "commit");
     if (status == LS_OK && machine && strcmp(older, commit) != 0) {
         return ls_fail(LS_ERR_INVALID,
-                       "--continue: %s is of commit %s, and this is %s; leave --continue out to begin anew",
+                       "--continue: %s is of commit %s, but this program is of %s; leave --continue out to begin again",
                        check->path, older, commit);
     }
     return status;
@@ -185,10 +185,10 @@ static ls_status conclude(gpu_check *check) {
     status = gpu_check_write_reference(lines, path);
     cJSON_Delete(lines);
     if (status == LS_OK) printf("written: %s, %s\n", check->path, path);
-    fflush(stdout); /* before a last word on stderr */
+    fflush(stdout); /* before a last message on stderr */
     if (status != LS_OK || check->log_failed) return status != LS_OK ? status : LS_ERR_IO;
-    if (broken > 0) return ls_fail(LS_ERR_INVALID, "%d results are broken, see above", broken);
-    return held > 0 ? LS_OK : ls_fail(LS_ERR_INVALID, "nothing was checked, which is not a pass");
+    if (broken > 0) return ls_fail(LS_ERR_INVALID, "%d results are wrong; see above", broken);
+    return held > 0 ? LS_OK : ls_fail(LS_ERR_INVALID, "nothing was checked, so nothing passed");
 }
 
 ls_status gpu_check_conduct(gpu_check *check) {

@@ -1,11 +1,13 @@
 /* steps — whole training steps by the programs themselves. Stage `steps`: the rows that README and docs/gpus.md name,
- * then the same beside PyTorch's in turn (labs/bench/peers/bench_pytorch_gpu.py). Stage `matrix`: every other model,
+ * then the same, alternating with PyTorch's (labs/bench/peers/bench_pytorch_gpu.py). Stage `matrix`: every other model,
  * batch and precision.
- *   data  : 60,000 random samples, so that epochs are long; four loader workers. Where the loader still keeps the GPU waiting, the row
- *           says for what share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches stay on the GPU
- *   steps : so many that a run takes a few seconds at most
- *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's unneeded input gradient;
- *           TFLOP/s are left out for convnet, whose time is not in matrix products, and for gpt, whose rows are tokens */
+ *   data  : 60,000 random samples, so that epochs are long; four loader workers. If the GPU still waits for the loader,
+ *           the row has the share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches are
+ *           kept on the GPU
+ *   steps : as many as take a few seconds at most
+ *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's input
+ *           gradient, which is not needed; TFLOP/s are left out for convnet, whose time is not in matrix multiplies,
+ *           and for gpt, whose rows are tokens */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +22,11 @@ static const struct workload {
     const char *model;
     long batches[2];
     int steps[2];
-    bool resident[2]; /* two batches stay on the GPU, without loader and copies */
-    int goal;         /* which batch is among those that the pages name, -1: none ... */
+    bool resident[2]; /* two batches are kept on the GPU, without loader and copies */
+    int goal;         /* the index of the batch that the pages name, -1: none ... */
     const char *in;   /* ... in this precision */
     const char *optimizer[3];
-    double sizes[3]; /* of layers, where TFLOP/s make sense */
+    double sizes[3]; /* of layers, if TFLOP/s make sense */
     int layers;
 } workloads[] = {
     {"mlp", {64, 1024}, {4000, 2000}, {false, false}, 0, "fp32", {"--optimizer=adam", "--lr=0.001"}, {784, 256, 10}, 3},
@@ -51,7 +53,7 @@ enum { PRECISIONS = sizeof precisions / sizeof *precisions };
 struct row {
     const char *mode;
     const struct workload *w;
-    int size; /* which batch */
+    int size; /* the index of the batch */
     const struct precision *precision;
     bool graph;
     int devices;
@@ -108,7 +110,7 @@ static void add_row(gpu_check *check, const struct row *row, const char *program
                                : "no step was timed");
 }
 
-/* On one device: the rows of the present stage. With `quick`: mlp, and of the matrix one row. */
+/* On one device: the rows of the present stage. With `quick`: mlp, and one row of the matrix. */
 static void measure_single(gpu_check *check) {
     char id[16];
     snprintf(id, sizeof id, "%d", check->gpu);
@@ -123,7 +125,7 @@ static void measure_single(gpu_check *check) {
     }
 }
 
-/* Both modes on all GPUs, or, where there is one, on two logical devices that share it. */
+/* Both modes on all GPUs or, if there is only one, on two logical devices that share it. */
 static void measure_parallel(gpu_check *check) {
     char ids[128], count[16];
     int devices = check->gpu_count > 8 ? 8 : check->gpu_count > 1 ? check->gpu_count : 2;
@@ -138,7 +140,7 @@ static void measure_parallel(gpu_check *check) {
     }
 }
 
-/* What PyTorch cannot do here is not broken. */
+/* If PyTorch cannot run a case here, the item is not broken. */
 static void say_pytorch(gpu_check *check, gpu_check_end end, double seconds, const char *why) {
     static const gpu_check_verdict verdicts[] = {GPU_CHECK_HELD, GPU_CHECK_NO_TOOL, GPU_CHECK_NOT_RUN};
     gpu_check_say(check, "PyTorch", verdicts[end], seconds, NULL, "%s", why);

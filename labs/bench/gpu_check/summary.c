@@ -1,5 +1,5 @@
-/* summary — one screen of a log, answers first: what is broken, what was not looked at, what this GPU is, each stage in
- * numbers, peaks, training steps beside PyTorch's, and the slowest operations. A log that was cut is as good as any. */
+/* summary — one screen of a log, results first: broken items, items that were not checked, the GPU, the counts of each
+ * stage, peaks, training steps beside PyTorch's, and the slowest operations. A truncated log is accepted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void print_number(double value, int width, int digits) {
     isnan(value) ? printf("%*s", width, "-") : printf("%*.*f", width, digits, value);
 }
 
-/* --- what came of it ---------------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------------------- */
 
 static bool is_of(const cJSON *line, int stage) {
     return strcmp(gpu_check_text(line, "stage"), gpu_check_stage_name((gpu_check_stage)stage)) == 0;
@@ -44,7 +44,7 @@ static void list(const cJSON *lines, gpu_check_verdict verdict) {
     if (shown > SHOWN_MAX) printf("  and %d more\n", shown - SHOWN_MAX);
 }
 
-/* Whether the stage was asked for, by the last command that wrote into this file. */
+/* Whether the last command that wrote into this file had this stage to run. */
 static bool was_asked_for(const cJSON *lines, int stage) {
     char names[256], wanted[32];
     snprintf(names, sizeof names, ",%s,",
@@ -53,7 +53,7 @@ static bool was_asked_for(const cJSON *lines, int stage) {
     return strstr(names, wanted) != NULL;
 }
 
-/* The last command has come to its end: that line is behind its first one. */
+/* Whether the last command finished: its last line of this kind is "end". */
 static bool has_ended(const cJSON *lines) {
     bool ended = false;
     const cJSON *line;
@@ -145,7 +145,7 @@ static void print_gpu(const cJSON *lines) {
     cJSON_Delete(peaks);
 }
 
-/* Ours, with the loader; of each row the graph's time beside the eager one's. */
+/* lockstep's times, loader included, with a graph and eager. */
 static void print_steps(const cJSON *lines) {
     char name[GPU_CHECK_TEXT];
     const char *title = "\nms per step, the loader included                eager      graph\n";
@@ -163,7 +163,7 @@ static void print_steps(const cJSON *lines) {
     }
 }
 
-/* Lines of bench_pytorch_gpu.py. */
+/* The names that bench_pytorch_gpu.py writes. */
 static void print_pytorch(const cJSON *lines) {
     static const char *const ways[] = {"lockstep graph, resident", "PyTorch graph, resident",
                                        "lockstep eager, resident", "PyTorch eager, resident"};

@@ -1,11 +1,12 @@
-/* tests — the test programs that can run on a GPU, a process each, so that one that breaks the GPU's context takes no
- * other with it; plainly, and under compute-sanitizer.
- *   held            : it ended with 0, and cmocka counted tests that passed
- *   broken          : of the program that walks all operations, each operation's two rungs then get a process of their own,
- *                     which says which of them it was, and whether the others are well
- *   needs more GPUs : besides, it skipped some: the only reason for which these programs skip
- *   the tool        : is believed if it wrote its own summary. Where it cannot be used (some sandboxes), the first program
- *                     shows it, and it is not asked again. Whole trainings take hours under it, and are left out. */
+/* tests — the test programs that can run on a GPU, each in its own process, so that one that breaks the GPU's context
+ * does not affect the others; directly, and under compute-sanitizer.
+ *   held            : its exit status is 0, and cmocka counted passed tests
+ *   broken          : if the program that tests all operations fails, each operation's two rungs run in a process of
+ *                     their own, which shows which of them failed, and whether the others pass
+ *   needs more GPUs : it also skipped some tests: the only reason for which these programs skip
+ *   the tool        : counts if it wrote its own summary. If it cannot be used (in some sandboxes), the first program
+ *                     shows that, and the others are not run under it. Whole trainings take hours under it, and are
+ *                     left out. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "kernels/kernels.h"
 #include "labs/bench/gpu_check/gpu_check.h"
 
-#define TEST_S 60.0 /* less than its stage gets, so that one that hangs is found broken */
+#define TEST_S 60.0 /* less than its stage's limit, so that one that hangs counts as broken */
 #define TOOL_S 300.0
 
 static bench_output output;
@@ -24,7 +25,7 @@ static int count(const char *what) {
     const char *const texts[] = {output.out, output.err};
     char form[32];
     int found = 0;
-    snprintf(form, sizeof form, "[ %s ] %%d test(s)%%n", what); /* a blank stands for any number of them */
+    snprintf(form, sizeof form, "[ %s ] %%d test(s)%%n", what); /* a blank matches any number of blanks */
     for (int t = 0; t < 2; t++) {
         for (const char *at = texts[t]; (at = strchr(at, '[')); at++) {
             int here, end = 0;
@@ -34,7 +35,7 @@ static int count(const char *what) {
     return found;
 }
 
-/* Which tests failed, or which one ran when it died: "a, b". */
+/* The tests that failed, or the one that ran when the program died: "a, b". */
 static void name_failures(char *names, size_t capacity) {
     static const char failed[] = "[  FAILED  ] ";
     names[0] = '\0';
@@ -78,7 +79,7 @@ static gpu_check_end run_test(gpu_check *check, char *test, const char *name) {
     return end;
 }
 
-/* The program that walks all operations has failed: each operation and rung in a process of its own. */
+/* After a failure of the program that tests all operations: runs each operation and rung in a separate process. */
 static void run_each_operation(gpu_check *check, char *test, const char *name) {
     static const char *const rungs[] = {"naive", "fast"};
     for (int id = 0; id < LS_OP_COUNT; id++) {
@@ -95,8 +96,8 @@ static void run_each_operation(gpu_check *check, char *test, const char *name) {
     unsetenv("LS_BACKEND");
 }
 
-/* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote
- * no such line. */
+/* The tool's count, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it
+ * wrote no such line. */
 static int tool_findings(void) {
     const char *const texts[] = {output.out, output.err};
     int findings = -1, here;
@@ -107,8 +108,8 @@ static int tool_findings(void) {
     return findings;
 }
 
-/* False: the tool cannot be used here. *usable: it has written a summary before; where it does not for one program, the
- * others are not left out. */
+/* False if the tool cannot be used here. *usable: it has written a summary before; if it then writes none for one
+ * program, the others are still run. */
 static bool run_under_tool(gpu_check *check, const char *sanitizer, char *test, const char *name, bool *usable) {
     char *const argv[] = {(char *)sanitizer,
                           "--tool",

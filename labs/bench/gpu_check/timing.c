@@ -1,6 +1,6 @@
 /* timing — how long one enqueued call takes, from the host's clock.
- *   idea  : enqueue many calls, wait for the last; the host's own time per call is hidden as long as a call takes
- *           longer on the GPU than its enqueueing does, which is why the arrays are large */
+ *   idea  : enqueue many calls, wait for the last; the host's time per call is hidden as long as a call takes longer on
+ *           the GPU than its launch, so the arrays are large */
 #include "common/base/clock.h"
 #include "common/base/statistics.h"
 #include "labs/bench/gpu_check/gpu_check.h"

@@ -1,4 +1,4 @@
-/* values — numbers that look like those of training, for what is measured. */
+/* values — numbers that look like those of training, for measurements. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ ls_status gpu_check_fill(ls_device *device, void *memory, size_t count, ls_dtype
     size_t element_nbytes = ls_dtype_nbytes(dtype);
     uint32_t state = 2463534242u;
     void *piece = malloc(PIECE * element_nbytes);
-    ls_status status = piece ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for numbers to measure with");
+    ls_status status = piece ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for numbers to measure with");
     for (size_t begin = 0; status == LS_OK && begin < count; begin += PIECE) {
         size_t some = count - begin < PIECE ? count - begin : PIECE;
         for (size_t i = 0; i < some; i++) put(piece, i, dtype, next(&state));

@@ -1,11 +1,12 @@
-/* bench_launch — how long a job of N ranks takes that does nothing but meet: from the start of the launcher until it has
- * ended, with all ranks. ddprun beside torchrun, where that is found.
+/* bench_launch — the time of a job of N ranks that only form a group: from the start of the launcher until it has
+ * exited, with all ranks. ddprun is compared with torchrun, if that is installed.
  *
  *     build/bench_launch --n 1,2,4,8
  *
- * A rank is this program again (--as-rank): it joins a process group, waits for all others, and leaves. Under torchrun it is
- * once that, and once PyTorch's own group (labs/bench/peers/join_gloo.py), whose import takes seconds. Rounds take all rows
- * in turn. A run that fails takes its row with it. gnuplot draws from the CSV (plots/launch.gp). */
+ * A rank is this program again (--as-rank): it joins a process group, waits for all others, and leaves. Under torchrun,
+ * one row runs this program, and another PyTorch's own group (labs/bench/peers/join_gloo.py), whose import takes
+ * seconds. Each round runs all rows in turn. If a run fails, its row is left out. gnuplot draws from the CSV
+ * (plots/launch.gp). */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ static ls_status run_row(launch_row *row, const settings *s) {
     return status;
 }
 
-/* torchrun only where it is found, PyTorch's ranks up to --pytorch-most. */
+/* torchrun only if it is installed, PyTorch's ranks up to --pytorch-most. */
 static void plan_rows(results *r) {
     char path[BENCH_PATH_CAPACITY];
     const settings *s = r->settings;
@@ -192,7 +193,7 @@ static ls_status report(const results *r) {
 
 static ls_status bench(const settings *s) {
     results *r = calloc(1, sizeof *r);
-    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     r->settings = s;
     bench_describe_machine(&r->machine);
     ls_status status = bench_prepare_folder(&(ls_named_files){0}, s->folder, outputs), first = LS_OK;
@@ -216,15 +217,15 @@ static ls_status parse(settings *s, int argc, char **argv, bool *help) {
         {.kind = LS_OPTION_INT_LIST, .name = "n", .to.list = &s->counts, .argument = "N,N,...", .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
          .help = "numbers of ranks, at most 16 of them"},
         {.kind = LS_OPTION_STRING, .name = "torchrun", .to.text = &s->torchrun, .argument = "PROGRAM",
-         .help = "compared with where it is there; none: it is not looked for"},
+         .help = "torchrun to compare with, if found; none: no comparison"},
         {.kind = LS_OPTION_INT, .name = "pytorch-most", .to.number = &s->pytorch_most, .argument = "N", .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS),
          .help = "ranks of PyTorch, which take seconds to import it, up to this number"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "rounds", .to.number = &s->rounds, .argument = "R", .limits = LS_BETWEEN(1, ROUNDS_MAX),
          .help = "runs of each row; every row runs once per round"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS", .limits = LS_BETWEEN(1, 1e6),
-         .help = "a run that takes longer is ended; its row counts as failed"},
-        {.kind = LS_OPTION_FLAG, .name = "as-rank", .to.flag = &s->as_rank, .help = "be a rank of a launcher: join, leave, and measure nothing"},
+         .help = "end a run after this many seconds; its row counts as failed"},
+        {.kind = LS_OPTION_FLAG, .name = "as-rank", .to.flag = &s->as_rank, .help = "run as a rank of a launcher: join and leave without measuring"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR", .help = "folder for the results: launch.csv"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no progress, no notes"},
@@ -247,7 +248,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, s.quiet);
     if (s.as_rank) return ls_status_exit_code(ls_results_written(be_rank(&s)));
     bench_sort_numbers(&s.counts);
-    status = s.counts.count <= COUNTS_MAX ? ls_launcher_refuse_copies("start jobs of its own", "start it by itself")
-                                          : ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", COUNTS_MAX);
+    status = s.counts.count <= COUNTS_MAX
+                 ? ls_launcher_refuse_copies("start jobs of its own", "start the program once, without the launcher")
+                 : ls_fail(LS_ERR_USAGE, "--n: too many numbers; expected at most %d", COUNTS_MAX);
     return ls_status_exit_code(ls_results_written(status == LS_OK ? bench(&s) : status));
 }

@@ -1,5 +1,5 @@
-/* answers: the first lines, a sentence each: which technique saves most, and what it costs; which is fastest; whether all
- * train to the same weights; where sharding is not free. */
+/* answers: the first lines, a sentence each: which technique saves most, and at what cost; which is fastest; whether
+ * all train to the same weights; when sharding has a cost. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *how(const memory_row *row) { return row->is_measured ? "measu
 
 /* --- of a network on N devices ------------------------------------------------------------------------------------- */
 
-/* The row with least of what lies at the offset; NULL: none has any. */
+/* The row with the least value at the offset; NULL if no row has a value. */
 static const memory_row *find_least(const memory_results *results, const memory_model *model, int n, size_t offset) {
     const memory_row *least = NULL;
     for (const memory_row *row = first_row(results); row < end_row(results); row++) {
@@ -26,7 +26,7 @@ static const memory_row *find_least(const memory_results *results, const memory_
     return least;
 }
 
-/* Whether two rows' runs lie apart. Replays have no spread; one run's is not known. */
+/* Says whether two rows' runs overlap. Replays have no spread; that of one run is unknown. */
 static const char *spread_of(const memory_row *row, const memory_row *plain) {
     bool apart = row->step_ms_max < plain->step_ms_min || plain->step_ms_max < row->step_ms_min;
     if (!row->is_measured || row == plain) return "";
@@ -71,7 +71,7 @@ static void put_weights(FILE *file, const memory_results *results) {
             others ? " (a network in parts has its own, the same in every run)" : "");
 }
 
-/* An all-reduce of as many bytes, and its two halves, which sharding runs in its place. */
+/* Compares an all-reduce with its two halves, which sharding runs in its place. */
 static ls_status put_halves(FILE *file, const memory_results *results) {
     const memory_settings *s = results->settings;
     ls_node *node;

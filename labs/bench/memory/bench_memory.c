@@ -1,8 +1,8 @@
-/* bench_memory — what techniques that save memory save, and what they cost: plain DDP, activation checkpointing, ZeRO.
+/* bench_memory — the savings and costs of techniques that save memory: plain DDP, activation checkpointing, ZeRO.
  *
- * It runs build/ddp_train, round by round, and replays what this machine has no devices for. gnuplot draws from the CSV
- * (plots/memory_techniques.gp). A run that fails takes its row with it, and the bench goes on. Exit status 1 (or that of
- * the first failure) if a run failed, or if techniques end with different weights. */
+ * It runs build/ddp_train, round by round, and replays the rows for which this machine has too few devices. gnuplot
+ * draws from the CSV (plots/memory_techniques.gp). If a run fails, its row is left out, and the bench continues. Exit
+ * status 1 (or that of the first failure) if a run failed, or if techniques end with different weights. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ static void run_row(memory_row *row, const memory_settings *settings, ls_status 
     keep(first, status);
 }
 
-/* Every measured row once per round, the replayed ones once. Returns the first failure. */
+/* Runs every measured row once per round, and the replayed ones once. Returns the first failure. */
 static ls_status run_rows(memory_results *results) {
     const memory_settings *s = results->settings;
     ls_progress progress = ls_progress_begin(s->quiet);
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
         results->machine = &machine;
         results->settings = &settings;
     }
-    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     free(results);
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -1,12 +1,12 @@
-/* What the parts of bench_memory share: what a step holds, takes and sends under each technique that saves memory.
+/* What the parts of bench_memory share: a step's memory, time and sent bytes under each technique that saves memory.
  *
  *     settings.c    command line -> memory_settings        techniques.c   the techniques, and the networks: tables
  *     measured.c    a run of ddp_train -> a row             replayed.c     a step on a modelled node -> a row
- *     rows.c        which rows there are; runs -> figures   answers.c      rows -> the first lines
+ *     rows.c        the list of rows; runs -> figures       answers.c      rows -> the first lines
  *     tables.c      rows -> the table                       files.c        all of these -> stdout, text, CSV and JSON
  *
- * Plain DDP is the first technique, and what the others are compared with: on as many devices, found in the same way.
- * Times are in milliseconds per step; bytes are a device's, of the one that holds or sends most. */
+ * Plain DDP is the first technique. The others are compared with it: on as many devices, and measured or replayed
+ * alike. Times are in milliseconds per step; bytes are those of the device that holds or sends most. */
 #ifndef LABS_BENCH_MEMORY_BENCH_MEMORY_H
 #define LABS_BENCH_MEMORY_BENCH_MEMORY_H
 
@@ -36,21 +36,21 @@ typedef struct memory_technique {
     const char *name;   /* in the table */
     const char *option; /* of ddp_train; NULL: none, plain DDP */
     const char
-        *split;     /* of ddp_train, followed by "=N": the network is cut among all ranks; NULL: each has all of it */
-    bool by_blocks; /* it is cut between blocks; else each layer is */
+        *split;     /* of ddp_train, followed by "=N": the network is split over all ranks; NULL: each has all of it */
+    bool by_blocks; /* the network is split between blocks; else each layer is split */
     int every, shard_state; /* the same for a replay (labs/replay/engine/plan.h) */
-    bool is_replayed;       /* replay knows it */
+    bool is_replayed;       /* replay supports it */
     bool other_bits;        /* sums run in another order than plain DDP's */
 } memory_technique;
 extern const memory_technique memory_techniques[]; /* ended by one without a name */
 
 typedef struct memory_model {
     const char *name; /* of the network, and of its workload */
-    const char *data; /* ddp_train's --data; NULL: the network is only described, and cannot be run */
+    const char *data; /* ddp_train's --data; NULL: the network has no data, and cannot be run */
     const char *optimizer;
     int64_t batch;     /* samples of a step over all devices, the same for every N */
     int steps;         /* of a run */
-    int blocks, units; /* that it can be cut into: as many, or a divisor; 0: it says nothing of that */
+    int blocks, units; /* parts into which it can be split: as many, or a divisor; 0: unknown */
 } memory_model;
 extern const memory_model memory_models[]; /* ended by one without a name */
 
@@ -62,7 +62,7 @@ typedef struct memory_settings {
     double bucket_cap_mb; /* of DDP's buckets, under every technique */
     double timeout_s;     /* of a run */
     const char *node, *folder;
-    int node_devices; /* of the node: layers that are cut are not replayed on several */
+    int node_devices; /* of one node: split layers are not replayed on several */
     bool all, quiet;
     int model_count;
     memory_model models[MEMORY_MODELS_MAX]; /* those chosen, as the command line changes them */
@@ -79,12 +79,12 @@ typedef struct memory_row {
     int n;
     bool is_measured;    /* else replayed */
     bool oversubscribed; /* measured, with more devices than cores */
-    bool failed;         /* a run of it; then its figures are NAN */
+    bool failed;         /* a run of the row failed; then its figures are NAN */
     int run_count;
     double run_ms[MEMORY_ROUNDS_MAX];
     char weights[MEMORY_HASH_CAPACITY];         /* hash of the trained weights; "": replayed */
     bool repeats;                               /* all runs ended with the same weights */
-    double bytes[LS_MEMORY_COUNT], total_bytes; /* at most; of all categories together */
+    double bytes[LS_MEMORY_COUNT], total_bytes; /* peaks; of all categories together */
     double sent_bytes;                          /* to other devices in a step */
     /* derived by memory_assemble */
     double step_ms, step_ms_min, step_ms_max; /* median, least and greatest of run_ms */
@@ -98,18 +98,18 @@ typedef struct memory_results {
     memory_row rows[MEMORY_ROWS_MAX]; /* by model, then N, then technique */
 } memory_results;
 
-/* Lays out the rows, where the network can be cut so: of two devices, or with a core for each device, measured where it can be
- * run; else replayed, where replay knows the technique. */
+/* Sets up the rows for which the network can be split: on two devices, or with a core for each device, measured if the
+ * network can be run; else replayed, if replay supports the technique. */
 void memory_plan_rows(memory_results *results);
 
-/* The row of a technique (by its place in the table), or NULL. */
+/* The row of a technique (by its index in the table), or NULL. */
 const memory_row *memory_find(const memory_results *results, const memory_model *model, int n, size_t technique);
 
-/* Fills in what is derived; each row has at least one run, or has failed. */
+/* Computes the derived figures; each row has at least one run, or has failed. */
 void memory_assemble(memory_results *results);
 
-/* Whether all measured rows of the model on n devices, but for those of other bits, ended with plain DDP's weights, in every
- * run. */
+/* Whether all measured rows of the model on n devices, except for those marked as different, ended with plain DDP's
+ * weights, in every run. */
 bool memory_same_weights(const memory_results *results, const memory_model *model, int n);
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -117,16 +117,16 @@ bool memory_same_weights(const memory_results *results, const memory_model *mode
 /* Adds a run of ddp_train as a child process. Fails as bench_child_run does, or with LS_ERR_FORMAT. */
 ls_status memory_measure(memory_row *row, const memory_settings *settings);
 
-/* The same from the summary that ddp_train writes. LS_ERR_FORMAT if it is another run's or none. */
+/* Adds the run from the summary that ddp_train writes. LS_ERR_FORMAT if it is another run's, or not a summary. */
 ls_status memory_read_summary(memory_row *row, const char *json);
 
-/* Of the summary's device_table: memory of the rank that holds most, bytes of the one that sends most. False: a figure is
- * missing. */
+/* Reads the summary's device_table: memory of the rank that holds most, bytes of the rank that sends most. False: a
+ * figure is missing. */
 bool memory_read_ranks(memory_row *row, const cJSON *ranks);
 
-/* What the ranks' phases of communication say that a rank sends in a step, in rings: 2 (N - 1) / N of what is
- * all-reduced, also by parts of layers, (N - 1) / N of what is gathered or scattered. A broadcast counts once, and so does
- * what goes from stage to stage. Where the network is split among all ranks, gradients have nobody to go to. */
+/* The bytes that a rank sends in a step, from its phases of communication, in rings: 2 (N - 1) / N of the bytes that
+ * are all-reduced, also by parts of layers, (N - 1) / N of those that are gathered or scattered. Broadcasts count once,
+ * and so do messages from stage to stage. If the network is split over all ranks, gradients are not communicated. */
 double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split);
 
 ls_status memory_replay(memory_row *row, const memory_settings *settings);
@@ -139,7 +139,7 @@ extern const bench_column memory_columns[];
 
 ls_status memory_put_answers(FILE *file, const memory_results *results);
 
-/* With `all`, every N; else of each model the first and the last. */
+/* With `all`, every N; else the first and the last N of each model. */
 ls_status memory_print_table(FILE *file, const memory_results *results, bool all);
 
 ls_status memory_report(const memory_results *results);

@@ -1,4 +1,4 @@
-/* files: the report, and the results for programs. */
+/* files: the report, and the results in machine-readable form. */
 #include "labs/bench/memory/bench_memory.h"
 
 /* --- CSV and JSON -------------------------------------------------------------------------------------------------- */

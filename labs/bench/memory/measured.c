@@ -1,7 +1,7 @@
 /* measured: one run of ddp_train as a child process.
- *   idea  : the program that users run is what is measured, with its own clock and its own account of memory: the summary
- *           has the median of the steps behind the warm-up, and of each rank the peaks of each category of memory
- *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
+ *   idea  : measures the program that users run, with its own clock and its own memory counters: the summary has the
+ *           median of the steps after the warm-up, and each rank's peak of each category of memory
+ *   bytes : the bytes that a rank sends are derived from those that its phases handle, as rings send them */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split) {
     static const struct {
         const char *phase;
         bool within_a_split;
-        double parts, whole; /* times (N - 1) / N of the bytes, and times the bytes */
+        double parts, whole; /* the bytes sent, as a multiple of (N - 1) / N of the bytes, and of the bytes */
     } rules[] = {{"all-reduce", false, 2, 0}, {"reduce", false, 1, 0}, {"gather", false, 1, 0},
                  {"broadcast", false, 0, 1},  {"tensor", true, 2, 0},  {"stages", true, 0, 1}};
     double sent = 0;
@@ -33,7 +33,7 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* Of the rank that holds most, and of the one that sends most. False: a figure is missing. */
+/* Reads the figures of the rank that holds most, and of the one that sends most. False if a figure is missing. */
 static bool read_rank(memory_row *row, const cJSON *rank) {
     const cJSON *peaks = cJSON_GetObjectItemCaseSensitive(rank, "peak_bytes");
     double total = bench_number_of(peaks, "total");
@@ -76,7 +76,7 @@ ls_status memory_read_summary(memory_row *row, const char *json) {
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "the summary of %s, %s on %d ranks, is not as expected: %.100s", row->model->name,
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s, %s on %d ranks, cannot be read: %.100s", row->model->name,
                    row->technique->name, row->n, json[0] ? json : "(nothing)");
 }
 
@@ -104,8 +104,8 @@ static ls_status build_command(bench_command *command, const memory_row *row, co
 ls_status memory_measure(memory_row *row, const memory_settings *settings) {
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
-    ls_status status =
-        command && output ? build_command(command, row, settings) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    ls_status status = command && output ? build_command(command, row, settings)
+                                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = memory_read_summary(row, bench_last_line(output->out));
     free(command);

@@ -1,6 +1,6 @@
 /* replayed: a step on a modelled node. The real step runs on meta devices, with a network that is described, not
- * computed: its memory is counted there, its groups count what they send, and replay says when everything would have
- * happened (labs/replay/record). */
+ * computed: the devices count its memory, its groups count the bytes they send, and replay computes when each task
+ * would have run (labs/replay/record). */
 #include <math.h>
 
 #include "labs/bench/memory/bench_memory.h"

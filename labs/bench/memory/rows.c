@@ -1,5 +1,5 @@
-/* rows: which there are, and what runs make of them. A measured row's time is the median of its runs' (each a median over
- * steps); memory and bytes are the same in every run. */
+/* rows: sets up the rows, and computes their figures from runs. A measured row's time is the median of its runs' times
+ * (each a median over steps); memory and bytes are the same in every run. */
 #include <math.h>
 #include <string.h>
 

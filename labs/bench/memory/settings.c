@@ -40,7 +40,7 @@ static ls_status parse(memory_settings *s, struct choices *c, int argc, char **a
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000), .help = "training steps per run; the first 10 are not timed",
          .empty = "deep 16, wide 20"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
+         .limits = LS_ABOVE(0), .help = "end a run after this many seconds; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: memory.txt, memory.csv, memory.json"},
@@ -61,7 +61,7 @@ static const memory_model *find_model(const char *name, size_t nbytes) {
 static ls_status add_model(memory_settings *s, const struct choices *c, const char *name, size_t nbytes) {
     const memory_model *model = find_model(name, nbytes);
     if (!model)
-        return ls_fail(LS_ERR_USAGE, "--models: there is no %.*s; there are deep, wide and resnet50", (int)nbytes,
+        return ls_fail(LS_ERR_USAGE, "--models: unknown model %.*s; expected deep, wide or resnet50", (int)nbytes,
                        name);
     for (int i = 0; i < s->model_count; i++)
         if (strcmp(s->models[i].name, model->name) == 0)
@@ -98,7 +98,8 @@ ls_status memory_parse(memory_settings *settings, int argc, char **argv, bool *h
     if (status != LS_OK || *help) return status;
     if (settings->n.count == 0) settings->n = (ls_int_list){.values = {2, 4, 8}, .count = 3};
     bench_sort_numbers(&settings->n);
-    if (settings->n.count > MEMORY_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", MEMORY_N_MAX);
+    if (settings->n.count > MEMORY_N_MAX)
+        return ls_fail(LS_ERR_USAGE, "--n: too many numbers; expected at most %d", MEMORY_N_MAX);
     for (const char *at = choices.models; status == LS_OK;) {
         size_t nbytes = strcspn(at, ",");
         status = add_model(settings, &choices, at, nbytes);

@@ -1,4 +1,4 @@
-/* tables: what a row is, in text, CSV and JSON, and the table. */
+/* tables: the columns of a row in text, CSV and JSON, and the table. */
 #include "labs/bench/memory/bench_memory.h"
 
 #define MIB 1048576.0
@@ -11,7 +11,7 @@ BENCH_TEXT_OF(how_of, memory_row, row->is_measured ? "measured" : "replayed")
 BENCH_TEXT_OF(note_of, memory_row, row->failed ? "failed" : row->oversubscribed ? "oversubscribed" : "")
 BENCH_NUMBER_OF(batch_of, memory_row, (double)row->model->batch)
 
-/* DDP's gradients lie in its buckets. */
+/* DDP's gradients are in its buckets. */
 BENCH_NUMBER_OF(gradients_of, memory_row, row->bytes[LS_MEMORY_GRADIENT] + row->bytes[LS_MEMORY_BUCKET])
 BENCH_NUMBER_OF(others_of, memory_row,
                 row->bytes[LS_MEMORY_INPUT] + row->bytes[LS_MEMORY_GATHERED_OUTPUT] + row->bytes[LS_MEMORY_WORKSPACE])

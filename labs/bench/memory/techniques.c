@@ -1,5 +1,5 @@
-/* techniques: what saves memory, a line each, and the networks that it is tried with. A technique that ddp_train learns
- * is a line more here; what replay does not know is measured only. */
+/* techniques: the techniques that save memory, a line each, and the networks they are tried with. A technique that is
+ * added to ddp_train needs one more line here; techniques that replay does not support are only measured. */
 #include "common/nn/model.h"
 #include "common/train/loop.h"
 #include "labs/bench/memory/bench_memory.h"

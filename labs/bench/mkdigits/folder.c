@@ -1,4 +1,5 @@
-/* The folder that a data set is written to: what may be in it before, the files, and the note that comes with them. */
+/* The folder to which a data set is written: the files that it may contain before, those that are written, and the note
+ * beside them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +24,7 @@ static const struct {
 } splits[DIGIT_SPLITS] = {[LS_SPLIT_TRAIN] = {"train", "train-images", "train-labels"},
                           [LS_SPLIT_TEST] = {"t10k", "t10k-images", "t10k-labels"}};
 
-/* What we write, and the other spellings that a loader would take for the same file. */
+/* The files that we write, and other names under which a loader would find the same file. */
 static const char *const own_names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
                                         "t10k-labels-idx1-ubyte", "README.md"};
 enum { OWN_COUNT = sizeof own_names / sizeof *own_names, OWN_DATA_COUNT = OWN_COUNT - 1 };
@@ -42,7 +43,7 @@ struct digits_folder {
     ls_file_writer *note, *list; /* list: NULL if there is none */
 };
 
-/* --- what was there before ------------------------------------------------------------------------------------------------ */
+/* --- files that were there before --------------------------------------------------------------------------------- */
 
 static bool join_path(char path[PATH_MAX], const char *folder, const char *name) {
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
@@ -68,7 +69,7 @@ static ls_status check_contents(const mkdigits_options *options) {
     return LS_OK;
 }
 
-/* The digits that are read stay, and the list is none of the data set's own files. */
+/* The digits that are read must not be overwritten, and the list must not be one of the data set's own files. */
 static ls_status check_files(const mkdigits_options *options) {
     char note[PATH_MAX];
     ls_named_files files = {0};
@@ -105,9 +106,7 @@ static char *read_sources_note(const char *source, size_t *nbytes) {
     bool read = join_path(path, source, "README.md") && ls_file_read(path, NOTE_MOST_BYTES, &text, nbytes) == LS_OK;
     ls_log_restore(sink);
     if (!read || *nbytes == 0) {
-        ls_warn("%s has no README.md that can be read: origin and licence of its digits are missing in the new data "
-                "set's; add them",
-                source);
+        ls_warn("%s has no readable README.md: add the origin and licence of its digits to the new data set's", source);
     }
     return text;
 }
@@ -162,7 +161,7 @@ static ls_status open_files(digits_folder *folder, size_t height, size_t width) 
 ls_status digits_folder_open(digits_folder **out, const mkdigits_options *options, size_t height, size_t width) {
     *out = NULL;
     digits_folder *folder = calloc(1, sizeof *folder);
-    if (!folder) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", options->folder);
+    if (!folder) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", options->folder);
     folder->options = options;
     folder->pixel_count = height * width;
     ls_status status = prepare(folder);
@@ -190,7 +189,7 @@ ls_status digits_folder_put(digits_folder *folder, ls_split split, int64_t index
 static ls_status remove_old(const digits_folder *folder) {
     char path[PATH_MAX];
     for (int i = 0; i < OWN_DATA_COUNT; i++) {
-        if (!join_path(path, folder->options->folder, own_names[i])) continue; /* then nothing has that name */
+        if (!join_path(path, folder->options->folder, own_names[i])) continue; /* then there is no file of that name */
         if (unlink(path) != 0 && errno != ENOENT)
             return ls_fail(LS_ERR_IO, "cannot replace %s: %s", path, strerror(errno));
     }
@@ -235,6 +234,6 @@ void digits_folder_abort(digits_folder *folder) {
     ls_file_writer_abort(folder->note);
     ls_file_writer_abort(folder->list);
     if (folder->created)
-        rmdir(folder->options->folder); /* goes only if it is empty, that is, if nothing was put in place */
+        rmdir(folder->options->folder); /* removes the folder only if it is empty: if no file was committed */
     free(folder);
 }

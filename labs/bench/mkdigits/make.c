@@ -1,4 +1,4 @@
-/* Which digit each sample is made from, and the making. */
+/* Chooses the digit that each sample is made from, and makes the samples. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ mkdigits_options mkdigits_defaults(void) {
         .warp_test = true};
 }
 
-/* The splits draw from different generators, so that the size of one does not change the other. */
+/* The splits draw from different generators, so that the size of one does not affect the other. */
 static void seed_generator(ls_generator *generator, int64_t seed, ls_split split, const char *purpose) {
     char text[64];
     int length = snprintf(text, sizeof text, "%" PRId64 " %d %s", seed, (int)split, purpose);
@@ -51,7 +51,7 @@ static void free_sources(struct sources *sources) {
 /* A pixel p is read as (float)p / 255, which is closer to p / 255 than to any other pixel's value. */
 static ls_status copy_digits(struct sources *sources, const ls_dataset *dataset) {
     float *input = malloc(sources->pixel_count * sizeof *input);
-    if (!input) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read the source digits");
+    if (!input) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read the source digits");
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < sources->count; i++) {
         int64_t index = (int64_t)i, label = 0;
@@ -77,7 +77,8 @@ static ls_status read_sources(struct sources *sources, const char *folder, ls_sp
     if (sources->pixels && sources->labels)
         status = copy_digits(sources, dataset);
     else
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the %zu source digits of %s", sources->count, folder);
+        status =
+            ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the %zu source digits of %s", sources->count, folder);
     ls_dataset_close(dataset);
     if (status != LS_OK) free_sources(sources);
     return status;
@@ -125,7 +126,7 @@ static ls_status make_split(struct making *m, ls_split split) {
         mkdigits_choose_sources(source_of, count, (int64_t)m->sources[split].count, m->options->seed, split);
         status = put_samples(m, split, source_of, pixels);
     } else {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of %" PRId64 " samples", count);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the order of %" PRId64 " samples", count);
     }
     m->result->splits[split].source_count = m->sources[split].count;
     free(source_of);

@@ -1,6 +1,6 @@
 /* mkdigits — makes a data set of MNIST's size out of a few real digits: each sample is a real digit, shifted, rotated,
  * scaled, sheared and noisy. Training samples come from the source's training files and test samples from its t10k
- * files, so no digit is in both, in whatever form. */
+ * files, so no digit is in both, however it is warped. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +12,7 @@
 
 #define COUNT_MAX 1e9
 
-/* Options may stand before the folder and behind it. */
+/* Options may precede the folder or follow it. */
 static ls_status parse_around_folder(const ls_command *command, mkdigits_options *o, int argc, char **argv,
                                      bool *help) {
     ls_parsed parsed;
@@ -20,7 +20,8 @@ static ls_status parse_around_folder(const ls_command *command, mkdigits_options
     *help = status == LS_OK && parsed.help;
     if (status != LS_OK || *help) return status;
     int at = parsed.first_operand;
-    if (at >= argc) return ls_fail(LS_ERR_USAGE, "name the folder to write to: %s FOLDER [OPTION...]", argv[0]);
+    if (at >= argc)
+        return ls_fail(LS_ERR_USAGE, "mkdigits needs the folder to write to: %s FOLDER [OPTION...]", argv[0]);
     o->folder = argv[at];
     if (o->folder[0] == '\0') return ls_fail(LS_ERR_USAGE, "the folder's name is empty");
     argv[at] = argv[0];
@@ -28,7 +29,8 @@ static ls_status parse_around_folder(const ls_command *command, mkdigits_options
     *help = status == LS_OK && parsed.help;
     if (status != LS_OK || *help) return status;
     int next = at + parsed.first_operand;
-    if (next < argc) return ls_fail(LS_ERR_USAGE, "one folder only, but '%s' follows %s", argv[next], o->folder);
+    if (next < argc)
+        return ls_fail(LS_ERR_USAGE, "mkdigits takes one folder only, but '%s' follows %s", argv[next], o->folder);
     return LS_OK;
 }
 

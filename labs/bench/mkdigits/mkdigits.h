@@ -12,7 +12,7 @@
 enum { DIGIT_CLASSES = 10, DIGIT_SPLITS = 2 };
 
 typedef struct mkdigits_options {
-    const char *folder;           /* where the data set goes; made if it is missing, its parent must exist */
+    const char *folder;           /* of the data set; created if it is missing, its parent must exist */
     const char *source;           /* a folder in MNIST's format */
     const char *list;             /* NULL, or a file for a line per sample: split,index,source,label */
     int64_t counts[DIGIT_SPLITS]; /* samples to be made, by ls_split; > 0 */
@@ -36,8 +36,8 @@ typedef struct mkdigits_result {
 
 /* Makes the data set: {train,t10k}-{images-idx3,labels-idx1}-ubyte, and README.md with the sources' own note. The
  * training set is made from the source's training files alone and the test set from its t10k files alone. The same
- * options and sources give the same bytes. All files are put in place at the end; when anything fails before that, the
- * folder is as it was. LS_ERR_INVALID: the folder already holds a data set or a README.md (without `force`). */
+ * options and sources give the same bytes. All files are put in place at the end; if anything fails before that, the
+ * folder is unchanged. LS_ERR_INVALID: the folder already holds a data set or a README.md (without `force`). */
 ls_status mkdigits_make(const mkdigits_options *options, mkdigits_result *result);
 
 /* source_of[i]: the source digit, of 0 .. source_count-1, that sample i of the split is made from. Each source is used
@@ -48,18 +48,18 @@ void mkdigits_choose_sources(int64_t *source_of, int64_t count, int64_t source_c
 
 typedef struct digits_folder digits_folder;
 
-/* Begins the files of a data set of height x width images. On failure *out is NULL and the folder is as it was. */
+/* Begins the files of a data set of height x width images. On failure *out is NULL and the folder is unchanged. */
 ls_status digits_folder_open(digits_folder **out, const mkdigits_options *options, size_t height, size_t width);
 
 /* Appends sample `index` of a split, made from digit `source`. */
 ls_status digits_folder_put(digits_folder *folder, ls_split split, int64_t index, const uint8_t *pixels, uint8_t label,
                             int64_t source);
 
-/* Puts all files in place, the note first. Frees the folder, whatever the outcome. A set that is to be replaced is
- * removed first, so that nobody sees a mix of two sets; after an interruption here, files are missing. */
+/* Puts all files in place, the note first. Frees the folder, whatever the outcome. A set that is replaced is removed
+ * first, so that no reader sees a mix of two sets; if this is interrupted, files are missing. */
 ls_status digits_folder_commit(digits_folder *folder);
 
-/* Drops what was written and frees the folder. NULL is a no-op. */
+/* Discards the new files and frees the folder. NULL is a no-op. */
 void digits_folder_abort(digits_folder *folder);
 
 #endif

@@ -1,5 +1,5 @@
-/* bench_mpi — MPI_Allreduce, measured as bench_comm measures our own: fp32 sums in place, buffers that rotate over
- * twice the last-level cache, loops that all ranks begin together after a barrier, the slowest rank's time. bench_comm
+/* bench_mpi — MPI_Allreduce, measured as bench_comm measures ours: fp32 sums in place, buffers that rotate over twice
+ * the last-level cache, loops that all ranks begin together after a barrier, the slowest rank's time. bench_comm
  * --compare runs it:
  *     mpirun -n N bench_mpi RUNS RUN_MS CACHE_BYTES SIZE...
  * Rank 0 prints the lines that labs/bench/comm/others.c describes. Every result is checked before and after. */
@@ -56,7 +56,8 @@ static double time_loop(struct bench *bench, int iterations) {
     return slowest_us;
 }
 
-/* Operations that fill a run; loops that grow until they tell; of two the faster counts. */
+/* The number of operations that fill a run, from loops that grow until they are long enough to time; of two the faster
+ * counts. */
 static int choose_iterations(struct bench *bench) {
     double wanted = 1;
     for (int told = 0; !told;) {

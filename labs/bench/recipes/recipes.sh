@@ -1,14 +1,12 @@
 #!/bin/sh
-# The course's training scripts as recipes: a recipe is a command line, which is printed so that it can be copied, and a table of what
-# it gave, beside what the course's script printed where we have that. (docs/published.md#the-course says what the course is.)
+# The course's training scripts as recipes: a recipe is a command line, which is printed so that it can be copied, and a table of its results, beside
+# those of the course's script, if we have them. (docs/published.md#the-course says what the course is.)
 #
-# Without DATA the recipes train on 60,000 warps of the real digits, which mkdigits makes once. That is not MNIST, so the course's
-# losses, which come from MNIST, are not reproduced but stand beside ours; what PyTorch gives on the same warps tells the data's
-# part from ours.
-# convnet_reference.csv: course, what the course's script printed. It calls it the average loss; the script (a variant of
-# mnist_ddp.py of github.com/CSCfi/pytorch-ddp-examples that calls set_epoch) takes the mean over the batches of rank 0 in the
-# epoch. pytorch_rank0 and pytorch, the same mean and that of all ranks: PyTorch 1.13 with our digits, made by
-# tests/pytorch/course_convnet.py.
+# Without DATA the recipes train on 60,000 warps of the real digits, which mkdigits makes once. That is not MNIST, so the course's losses, which come
+# from MNIST, are not reproduced but shown beside ours; PyTorch's losses on the same warps separate the effect of the data from that of our code.
+# convnet_reference.csv: column `course` is what the course's script printed as the average loss; the script (a variant of mnist_ddp.py of
+# github.com/CSCfi/pytorch-ddp-examples that calls set_epoch) takes the mean over the batches of rank 0 in the epoch. Columns pytorch_rank0 and
+# pytorch are the same mean and that of all ranks: PyTorch 1.13 with our digits, made by tests/pytorch/course_convnet.py.
 # usage: [DATA=FOLDER] [DEVICE=cpu|cuda] labs/bench/recipes/recipes.sh BUILD_FOLDER RESULTS_FOLDER [RECIPE...]      (DATA: a folder in MNIST's format)
 set -u
 export LC_ALL=C
@@ -36,7 +34,7 @@ mkdir -p "$results" || exit 1
 
 # --- what is shared --------------------------------------------------------------------------------------------------
 
-# Sets data, and origin, which says what it is.
+# Sets data, and origin, which describes it.
 choose_data() {
     if [ -n "${DATA:-}" ]; then
         for name in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
@@ -49,7 +47,7 @@ choose_data() {
     [ -r "$data/README.md" ] || "$build/mkdigits" "$data" --quiet >/dev/null || exit 1
 }
 
-# A command line that can be pasted: words that a shell would take apart are quoted.
+# Prints a command line that can be pasted: words that a shell would split are quoted.
 command_text() {
     for word in "$@"; do
         case $word in
@@ -78,7 +76,7 @@ epoch_losses() {
               } }' "$work/losses"
 }
 
-# field NAME: a number of the run's summary, the first of that name
+# field NAME: the first number of that name in the run's summary
 field() { sed -n '$s/.*"'"$1"'": *\([-+.0-9eE]*\).*/\1/p' "$work/metrics" | head -n 1; }
 
 devices() { sed -n '1{s/ (no GPU: .*): /: /; s/^\([^:]*\): .*/\1/p}' "$work/out"; }
@@ -89,7 +87,7 @@ rest_of_row() {
     printf '"%s",measured,"%s","%s",%s,%s' "$(printf %s "$origin" | tr '\n' ' ' | sed 's/"/""/g')" "$(devices)" "$cpu" "$cores" "$date"
 }
 
-# publish NAME: puts $work/csv in its place as a whole, and draws it
+# publish NAME: moves $work/csv to its place, and draws it
 publish() {
     csv=$results/recipe_$1.csv
     { cp "$work/csv" "$csv.new" && mv "$csv.new" "$csv"; } || fail "cannot write $csv"
@@ -99,7 +97,7 @@ publish() {
 
 # --- convnet: DDP on four ranks, batch norm, SGD ---------------------------------------------------------------------
 
-bound=0.005 # between our losses and PyTorch's on the same digits; what they differ by is rounding
+bound=0.005 # between our losses and PyTorch's on the same digits, which differ by rounding
 
 convnet_rows() { # epoch, mean, last, the course's and PyTorch's loss on the same digits (nan where unknown)
     if [ "$data" = "$build/digits60k" ]; then keep=1; else keep=0; fi
@@ -133,7 +131,7 @@ recipe_convnet() {
 
 # --- mlp-amp: Adam and automatic mixed precision ---------------------------------------------------------------------
 
-# The convnet's activations, for which half precision is meant: a step of 100 samples, to read the peak off.
+# The convnet's activations, for which half precision is intended: a step of 100 samples, whose peak is read.
 convnet_activations() {
     "$build/dp_train" --single --model convnet --batch-size 100 --steps 1 --no-evaluate --quiet --data "$data" --precision "$1" \
         ${DEVICE:+--device-kind "$DEVICE"} --metrics "$work/metrics" >"$work/out" || fail 'the run failed; see above'

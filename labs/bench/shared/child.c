@@ -1,8 +1,8 @@
-/* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which tells of its end, and a signalfd, which
- * tells of the user's wish to stop. SIGCHLD would not do: any other thread of this process may take it, and CUDA starts
- * some. A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL a little later; what it
- * started and leaves behind comes to this process, which is its subreaper so long, and is killed. The user's signal is
- * held back until the child has ended, and then takes its course here. */
+/* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which reports the child's exit, and a signalfd,
+ * which receives the user's signals to stop. SIGCHLD would not suffice: any other thread of this process may receive
+ * it, and CUDA starts some. A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL a
+ * little later; processes that it leaves behind are reparented to this process, which is a subreaper meanwhile, and are
+ * killed. The user's signal is blocked until the child has ended, and then acts on this process. */
 #define _GNU_SOURCE
 #include "labs/bench/shared/child.h"
 
@@ -25,7 +25,7 @@
 #include "common/base/log.h"
 
 #define GRACE_S 5.0
-#define STOP_GRACE_S 1.0 /* the user waits */
+#define STOP_GRACE_S 1.0 /* short, since the user waits */
 
 enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600, LOOK_MS = 100, CHILDREN_CAPACITY = 4096 };
 
@@ -37,7 +37,7 @@ struct child {
     int pid_fd, signal_fd, out[2], err[2]; /* pipes: [0] to read; -1: closed */
     sigset_t old_mask;
     int was_subreaper;
-    char others[CHILDREN_CAPACITY]; /* children that this process had before */
+    char others[CHILDREN_CAPACITY]; /* other children of this process */
     double deadline_us;
     bool timed_out, ended_here, killed;
     int stop_signal; /* the user's first; 0: none */
@@ -45,7 +45,7 @@ struct child {
 
 /* --- what the child says ----------------------------------------------------------------------------------------- */
 
-/* Appends, dropping the older half when it is full. */
+/* Appends, discarding the older half when the text is full. */
 static void keep(char *text, size_t capacity, size_t *nbytes, const char *data, size_t count) {
     if (*nbytes + count >= capacity) {
         size_t kept = *nbytes / 2;
@@ -94,7 +94,7 @@ static const char *message_of(bench_output *output) {
     return last;
 }
 
-/* The kernel's list of this process's children, "" if there is none: each number with a blank in front and behind. */
+/* The kernel's list of this process's children, "" if there is none: each number between blanks. */
 static void list_children(char list[CHILDREN_CAPACITY]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
@@ -120,7 +120,7 @@ static void close_all(struct child *child) {
     }
 }
 
-/* As things were before the child; a signal that is still pending takes its course. */
+/* Restores the state before the child; a signal that is still pending is delivered. */
 static void leave(struct child *child) {
     prctl(PR_SET_CHILD_SUBREAPER, child->was_subreaper);
     close_all(child);
@@ -136,7 +136,7 @@ static void become(const struct child *child, pid_t parent) {
     _exit(EXEC_FAILED_STATUS);
 }
 
-/* Those by which a user stops programs, but for what this one was told to ignore, as nohup does. */
+/* The signals by which a user stops programs, except those that this process ignores, for instance under nohup. */
 static sigset_t stop_signals(void) {
     const int stops[] = {SIGINT, SIGTERM, SIGHUP};
     sigset_t signals;
@@ -169,7 +169,7 @@ static ls_status start(struct child *child) {
         leave(child);
         return status;
     }
-    child->pid_fd = (int)syscall(SYS_pidfd_open, child->pid, 0); /* without one, its end is found by looking */
+    child->pid_fd = (int)syscall(SYS_pidfd_open, child->pid, 0); /* if this fails, the child's exit is polled */
     close_fd(&child->out[1]);
     close_fd(&child->err[1]);
     return LS_OK;
@@ -184,14 +184,15 @@ static void end_child(struct child *child, int signal) {
     child->deadline_us = ls_now_us() + (child->stop_signal ? STOP_GRACE_S : GRACE_S) * 1e6;
 }
 
-/* What the child started and left, which the kernel lists as this process's children, until there is none. */
+/* Kills the processes that the child left behind, which the kernel lists as this process's children, until there are
+ * none. */
 static void kill_orphans(const char *others) {
     char list[CHILDREN_CAPACITY], word[32];
     for (bool any = true; any;) {
         any = false;
         list_children(list);
         char *at = list;
-        for (long pid; (pid = strtol(at, &at, 10)) > 0 && *at != '\0';) { /* at the end its number may be cut */
+        for (long pid; (pid = strtol(at, &at, 10)) > 0 && *at != '\0';) { /* the last number may be truncated */
             snprintf(word, sizeof word, " %ld ", pid);
             if (strstr(others, word)) continue;
             kill((pid_t)pid, SIGKILL);
@@ -210,7 +211,7 @@ static void take_signals(struct child *child) {
     }
 }
 
-/* One that came as the child ended, perhaps by the same signal: a terminal sends it to both. */
+/* Takes a signal that arrived as the child ended, perhaps by the same signal: a terminal sends it to both. */
 static void take_last_signal(struct child *child) {
     struct signalfd_siginfo info;
     while (read(child->signal_fd, &info, sizeof info) == sizeof info)
@@ -242,7 +243,7 @@ static void watch(struct child *child) {
     take_last_signal(child);
 }
 
-/* The words, quoted where a shell would take them apart, so that the line can be pasted. */
+/* The words, quoted where a shell would split them, so that the line can be pasted. */
 static void command_text(char text[COMMAND_CAPACITY], char *const *argv) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_";
     FILE *file = fmemopen(text, COMMAND_CAPACITY, "w");
@@ -293,7 +294,7 @@ ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *out
     if (status != LS_OK) return status;
     watch(&child);
     status = judge(&child, timeout_s);
-    if (child.stop_signal) raise(child.stop_signal); /* it is blocked still */
+    if (child.stop_signal) raise(child.stop_signal); /* it is still blocked */
     leave(&child);
     return status;
 }

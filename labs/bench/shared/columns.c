@@ -34,12 +34,12 @@ static const char *text_of(char cell[BENCH_CELL], const bench_column *column, co
     return column->text ? column->text(cell, row) : (const char *)row + column->offset;
 }
 
-/* As CSV and JSON have it. */
+/* The value in CSV and JSON. */
 static double value_of(const bench_column *column, const void *row) {
     return (column->unit != 0 ? column->unit : 1) * number_of(column, row);
 }
 
-/* Does something with each column of a list and of the lists in it; row NULL: there is none. */
+/* Called for each column of a list and of the lists in it; row is NULL if there is none. */
 typedef void do_with(void *with, const bench_column *column, const void *row);
 static void walk(const bench_column *columns, const void *row, do_with *each, void *with) {
     for (; !is_last(columns); columns++) {

@@ -1,4 +1,4 @@
-/* A command of a bench, put together word by word, and run as a child process. */
+/* A command of a bench, composed word by word, and run as a child process. */
 #ifndef LABS_BENCH_SHARED_COMMAND_H
 #define LABS_BENCH_SHARED_COMMAND_H
 
@@ -18,13 +18,13 @@ typedef struct bench_command {
     char text[BENCH_COMMAND_CAPACITY];
 } bench_command;
 
-/* A program that is built beside this one, as yet without options. LS_ERR_IO as bench_find_program. */
+/* Begins a command with a program that is built beside this one, without options. LS_ERR_IO as bench_find_program. */
 ls_status bench_command_begin(bench_command *command, const char *name);
 
-/* A program in PATH, likewise; false: there is none. */
+/* Begins a command with a program in PATH; false: there is none. */
 bool bench_command_begin_tool(bench_command *command, const char *name);
 
-/* One word more, blanks and all. */
+/* Appends one word, including any blanks. */
 void bench_command_add(bench_command *command, const char *format, ...) LS_PRINTF(2, 3);
 
 /* bench_child_run. LS_ERR_INVALID, with one line, if there was no room for all words. */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a bench and draws from its CSV whenever it has written it, also if it then fails because something disagrees.
+# Runs a bench and draws from its CSV if the bench has written it, even if the bench then fails because results disagree.
 # usage: labs/bench/shared/draw_after.sh RESULTS NAME COMMAND...      (NAME: of the CSV in RESULTS; exit status: the command's)
 set -u
 [ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec "$(dirname "$0")/stoppable.sh" "$0" "$@"
@@ -9,7 +9,7 @@ shift 2
 
 draw() { LC_ALL=C.UTF-8 gnuplot -c "plots/$1.gp" "$csv" "$results" 2>&1; }
 
-# What the drawing script says are names of pictures.
+# The drawing script prints the names of pictures.
 pictures() {
     case $name in
     dp_vs_ddp)

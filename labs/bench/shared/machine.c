@@ -12,7 +12,7 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 
-/* The value of the first "name : value" line; x86 says "model name", others "Hardware" or nothing. */
+/* The value of the first "name : value" line; x86 has "model name", others "Hardware" or no such line. */
 static void describe_cpu(char text[BENCH_MACHINE_TEXT]) {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[512];
@@ -33,8 +33,8 @@ static void describe_system(char text[BENCH_MACHINE_TEXT]) {
     snprintf(text, BENCH_MACHINE_TEXT, "%.40s %.60s %.40s", name.sysname, name.release, name.machine);
 }
 
-/* What LS_COMMIT says (a build that was carried here has no git folder), or else git of the present folder; "-dirty"
- * where files differ from the commit. */
+/* The value of LS_COMMIT (a build that was copied here has no git folder), or else git's answer for the current folder;
+ * "-dirty" if files differ from the commit. */
 static void describe_commit(char text[BENCH_MACHINE_TEXT]) {
     const char *said = getenv("LS_COMMIT");
     if (said && said[0]) {

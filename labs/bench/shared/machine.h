@@ -1,4 +1,4 @@
-/* What the numbers of a bench were measured on. */
+/* The machine on which a bench was measured. */
 #ifndef LABS_BENCH_SHARED_MACHINE_H
 #define LABS_BENCH_SHARED_MACHINE_H
 
@@ -8,7 +8,7 @@
 
 enum { BENCH_MACHINE_TEXT = 160 };
 
-/* Texts are "unknown" where the machine does not tell. */
+/* Texts are "unknown" if the machine does not provide them. */
 typedef struct bench_machine {
     char cpu[BENCH_MACHINE_TEXT], system[BENCH_MACHINE_TEXT], compiler[BENCH_MACHINE_TEXT];
     char onednn[BENCH_MACHINE_TEXT], commit[BENCH_MACHINE_TEXT], date[BENCH_MACHINE_TEXT];
@@ -18,14 +18,14 @@ typedef struct bench_machine {
 
 void bench_describe_machine(bench_machine *machine);
 
-/* In every row of a CSV, so that files of several machines may be joined; and as JSON. */
+/* In every row of a CSV, so that files of several machines can be concatenated; and as JSON. */
 extern const bench_column bench_machine_columns[];
 cJSON *bench_machine_object(const bench_machine *machine);
 
 /* One line. */
 void bench_print_machine(FILE *file, const bench_machine *machine);
 
-/* A note, unless notes are off, if the machine was already busy when the bench began. */
+/* Prints a note, unless notes are off, if the machine was already busy when the bench began. */
 void bench_note_load(const bench_machine *machine);
 
 #endif

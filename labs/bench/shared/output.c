@@ -29,7 +29,7 @@ char *bench_text_of(bench_put *put, const void *results) {
     ls_status status = file ? put(file, results) : LS_OK;
     char *text = file ? bench_text_close(&written) : NULL;
     if (text && status == LS_OK) return text;
-    if (status == LS_OK) ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    if (status == LS_OK) ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results' text");
     free(text);
     return NULL;
 }
@@ -37,7 +37,7 @@ char *bench_text_of(bench_put *put, const void *results) {
 ls_status bench_put_json(FILE *file, cJSON *object) {
     char *text = cJSON_Print(object);
     cJSON_Delete(object);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the JSON");
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the JSON");
     fputs(text, file);
     cJSON_free(text);
     return LS_OK;

@@ -1,4 +1,4 @@
-/* The files that benches write, each as a whole or not at all: what is put into a text becomes the file. */
+/* The files that benches write, each completely or not at all: a file's text is complete before it is written. */
 #ifndef LABS_BENCH_SHARED_OUTPUT_H
 #define LABS_BENCH_SHARED_OUTPUT_H
 
@@ -8,7 +8,7 @@
 #include "common/base/named_files.h"
 #include "common/base/status.h"
 
-/* Puts results, or a part of them, as text. */
+/* Writes results, or a part of them, as text. */
 typedef ls_status bench_put(FILE *file, const void *results);
 
 /* Lists of them end with one without a name. */
@@ -17,8 +17,8 @@ typedef struct bench_file {
     bench_put *put;   /* NULL: the file is written elsewhere */
 } bench_file;
 
-/* Checks that none of the folder's outputs is one of `files`, the others that the command line names, nor another of
- * them; makes the folder, with those above it, if need be, and checks that each can be written. Empties `files`.
+/* Checks that the folder's outputs differ from one another and from `files`, the others that the command line names;
+ * creates the folder, and those above it, if necessary, and checks that each output can be written. Empties `files`.
  * `folder` NULL: only compares `files`. */
 ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const bench_file *outputs);
 
@@ -26,11 +26,11 @@ ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const 
 ls_status bench_write_outputs(const char *folder, const bench_file *outputs, const void *results);
 ls_status bench_write_to(const char *path, bench_put *put, const void *results);
 
-/* Of bench_put's kind: the text of the object, which is taken. */
+/* A helper for functions of type bench_put: writes the object's text, and takes ownership of the object. */
 ls_status bench_put_json(FILE *file, cJSON *object);
 
 /* A text that grows as its file is written to. Opening returns the file, closing the text, which the caller frees; both
- * NULL without memory. The text of a `put` is NULL after a report. */
+ * are NULL if memory runs out. The text of a `put` is NULL after a reported failure. */
 typedef struct bench_text {
     FILE *file;
     char *text;

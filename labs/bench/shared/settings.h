@@ -1,4 +1,4 @@
-/* What command lines have in common. */
+/* Common parts of command lines. */
 #ifndef LABS_BENCH_SHARED_SETTINGS_H
 #define LABS_BENCH_SHARED_SETTINGS_H
 
@@ -13,7 +13,7 @@
 ls_status bench_parse_options(const ls_option *table, size_t count, const char *purpose, int argc, char **argv,
                               bool *help);
 
-/* Ascending, each once. */
+/* Sorts the list, and removes duplicates. */
 void bench_sort_numbers(ls_int_list *list);
 
 #endif

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Runs a command so that the first SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it and all that it has started, within a second or so. A shell
-# alone would wait for the command first, or end without it. If this is killed (SIGKILL), its guard ends them.
+# Runs a command so that the first SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the command and all processes that it has started, within a
+# second or so. A shell alone would first wait for the command, or exit without ending it. If this script is killed (SIGKILL), its guard
+# ends them.
 # usage: labs/bench/shared/stoppable.sh COMMAND...      (exit status: the command's, or 128 + the signal)
 #        labs/bench/shared/stoppable.sh --guard SESSION      the guard: ends the session if its standard input ends without a word
 set -u
 [ $# -gt 0 ] || { echo "usage: $0 COMMAND..." >&2; exit 2; }
 
-# signal_session SIGNAL: to every process of the command's session, in whatever process group. False if there is none; what has ended and
-# was not waited for is a zombie, Z.
+# signal_session SIGNAL: sends it to every process of the command's session, in any process group. False if there is none; zombies, Z, do
+# not count.
 signal_session() {
     reached=1
     for stat in /proc/[0-9]*/stat; do
@@ -21,7 +22,7 @@ signal_session() {
     return $reached
 }
 
-# Again and again: one of them may have started another in between.
+# Repeats, since a process may have started another in between.
 kill_session() { while signal_session KILL; do sleep 0.05; done; }
 
 if [ "$1" = --guard ]; then
@@ -30,12 +31,13 @@ if [ "$1" = --guard ]; then
     exit 0
 fi
 
-# stop NUMBER: a shell among them loses a signal that comes while it starts a command, so half a second later they get it again.
+# stop NUMBER: ends the session. A shell may lose a signal that arrives while it starts a command, so SIGTERM is repeated after half a
+# second.
 stop() {
     trap '' INT TERM HUP QUIT
     [ -n "$child" ] || child=${!:-}
-    [ -n "$child" ] || exit $((128 + $1)) # it has not begun
-    kill -TERM "$child" 2>/dev/null # it has no session of its own for a moment at its start
+    [ -n "$child" ] || exit $((128 + $1)) # the command has not been started
+    kill -TERM "$child" 2>/dev/null # for a moment after its start, it has no session of its own
     signal_session TERM
     for tenth in 1 2 3 4 5 6 7 8 9 10 11 12; do
         signal_session 0 || break
@@ -49,16 +51,17 @@ stop() {
     exit $((128 + $1))
 }
 
-# By a word, since a signal is lost on a shell that is just being started.
+# Writes to the pipe, since a shell that is just starting may lose a signal.
 dismiss_guard() { [ -z "$guard" ] || { echo done >&9 && wait "$guard"; } 2>/dev/null; }
 
 child='' guard=''
 trap 'stop 1' HUP
 trap 'stop 2' INT
-trap 'stop 3' QUIT # of a terminal, which does not reach the command's own session
+trap 'stop 3' QUIT # sent by a terminal, which does not reach the command's own session
 trap 'stop 15' TERM
 folder=$(mktemp -d) && mkfifo "$folder/pipe" || exit 1
-# Only this shell writes to the pipe, only the guard reads from it. A command in the background would have no standard input.
+# Only this shell writes to the pipe, and only the guard reads from it. Descriptor 7 is for the command: in the background it would have
+# no standard input.
 exec 7<&0 9<>"$folder/pipe" 8<"$folder/pipe"
 rm -rf "$folder"
 setsid "$@" <&7 7<&- 8<&- 9>&- &

@@ -1,9 +1,8 @@
-/* thread_vs_process — what a rank costs and what its crash costs the others, as a thread and as a process.
+/* thread_vs_process — the cost of a rank, and the effect of its crash on others, as a thread and as a process.
  *
  *     build/thread_vs_process --runs 200
  *
- * DataParallel has a thread for each device, DDP a process. Here the two stand beside each other with nothing in
- * them. */
+ * DataParallel has a thread for each device, DDP a process. Here both are measured without any work. */
 #include <stdio.h>
 
 #include "common/base/log.h"
@@ -30,7 +29,7 @@ struct results {
     worker_crash crash[WORKER_KINDS];
 };
 
-/* The kinds take turns, so that both meet the machine in the same moods. */
+/* The kinds alternate, so that both run under the same load of the machine. */
 static ls_status measure(struct results *results, const struct settings *s) {
     ls_status status = LS_OK;
     for (int run = 0; run < s->runs; run++) {

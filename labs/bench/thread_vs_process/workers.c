@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define DEADLINE_S 30 /* of a child: nobody waits for ever for one that hangs */
+#define DEADLINE_S 30 /* of a child, so that one that hangs is ended */
 
 typedef struct worker {
     worker_kind kind;
@@ -23,7 +23,7 @@ typedef struct worker {
     pid_t pid;
 } worker;
 
-/* `main` with `argument` in a thread, or in a process, which ends with it. */
+/* Runs `main` with `argument` in a thread, or in a process, which exits when `main` returns. */
 static ls_status start(worker *w, worker_kind kind, void *(*main)(void *argument), void *argument) {
     *w = (worker){.kind = kind};
     if (kind == WORKER_THREAD) {
@@ -39,7 +39,7 @@ static ls_status start(worker *w, worker_kind kind, void *(*main)(void *argument
     _exit(0);
 }
 
-/* The signal that ended the worker; 0: none. */
+/* Waits for the worker; returns the signal that ended it, 0: none. */
 static int finish(const worker *w) {
     int ended = 0;
     if (w->kind == WORKER_THREAD) {
@@ -70,7 +70,7 @@ struct pipes {
     int trips;
 };
 
-/* Sends what comes straight back. */
+/* Sends each byte back at once. */
 static void *echo(void *argument) {
     const struct pipes *pipes = argument;
     char byte;
@@ -86,7 +86,7 @@ static bool make_trips(const struct pipes *pipes) {
     return true;
 }
 
-/* The first core that this process may use; what a worker starts with is what its starter has. */
+/* Moves to the first core that this process may use; a worker inherits the core of its starter. */
 static ls_status go_to_one_core(cpu_set_t *before) {
     cpu_set_t one;
     int core = 0;
@@ -96,7 +96,7 @@ static ls_status go_to_one_core(cpu_set_t *before) {
     while (core < CPU_SETSIZE && !CPU_ISSET(core, before)) core++;
     CPU_SET(core, &one);
     if (sched_setaffinity(0, sizeof one, &one) == 0) return LS_OK;
-    return ls_fail(LS_ERR_SYSTEM, "cannot stay on one core: %s", strerror(errno));
+    return ls_fail(LS_ERR_SYSTEM, "cannot bind to one core: %s", strerror(errno));
 }
 
 static ls_status time_trips(double *us, worker_kind kind, struct pipes *pipes) {
@@ -107,7 +107,7 @@ static ls_status time_trips(double *us, worker_kind kind, struct pipes *pipes) {
     bool done = make_trips(pipes);
     *us = (ls_now_us() - begin_us) / (2.0 * pipes->trips);
     (void)finish(&w);
-    return done ? LS_OK : ls_fail(LS_ERR_SYSTEM, "a pipe broke: %s", strerror(errno));
+    return done ? LS_OK : ls_fail(LS_ERR_SYSTEM, "cannot use a pipe: %s", strerror(errno));
 }
 
 ls_status worker_switch(double *us, worker_kind kind, int trips) {
@@ -144,7 +144,8 @@ ls_status worker_shares(bool *seen, worker_kind kind) {
 
 /* --- a crash ------------------------------------------------------------------------------------------------------ */
 
-/* Writes to a page that may not be written to. A sanitizer's handler would end the process in its own way. */
+/* Writes to a read-only page. Restores the default handler, since a sanitizer's would end the process in its own
+ * way. */
 static void *crash(void *page) {
     signal(SIGSEGV, SIG_DFL);
     *(volatile char *)page = 1;
@@ -156,7 +157,7 @@ struct told {
     worker_kind kind;
 };
 
-/* Who starts the worker that crashes. If it lives to see that, it writes how the worker ended. */
+/* Starts the worker that crashes. If this process survives, it writes how the worker ended. */
 static void *start_one_that_crashes(void *argument) {
     const struct told *told = argument;
     worker w;

@@ -1,4 +1,4 @@
-/* A thread and a process as two kinds of worker: what it takes to have one, to hand over to it, and to lose it. */
+/* A thread and a process as two kinds of worker: the cost of creating one, of a switch to it, and of its crash. */
 #ifndef LABS_BENCH_THREAD_VS_PROCESS_WORKERS_H
 #define LABS_BENCH_THREAD_VS_PROCESS_WORKERS_H
 
@@ -11,18 +11,18 @@ typedef enum worker_kind { WORKER_THREAD, WORKER_PROCESS, WORKER_KINDS } worker_
 /* Starts a worker that does nothing, and waits for its end. */
 ls_status worker_create(double *us, worker_kind kind);
 
-/* Hands a byte to a worker and gets it back, `trips` times, by two pipes; both run on one core, so that each way is a
- * switch from one to the other. `us`: of one way. */
+/* Sends a byte to a worker and back, `trips` times, by two pipes; both run on one core, so that each direction is a
+ * context switch. `us`: the time of one direction. */
 ls_status worker_switch(double *us, worker_kind kind, int trips);
 
-/* Whether a worker's change of a variable is seen by who started it. */
+/* Whether the starter sees a worker's change of a variable. */
 ls_status worker_shares(bool *seen, worker_kind kind);
 
-/* What is left when a worker writes where it may not: in a process of its own one starts a worker, which crashes. */
+/* The outcome of an invalid write: a separate process starts a worker, which crashes. */
 typedef struct worker_crash {
-    bool survived;     /* who started it went on, and knows how it ended */
-    int worker_signal; /* that ended the worker, as its survivor was told; 0: there was none to be told */
-    int signal;        /* that ended the process of who started it; 0: none */
+    bool survived;     /* the starter continued, and knows how the worker ended */
+    int worker_signal; /* that ended the worker, as its starter saw it; 0: the starter did not survive */
+    int signal;        /* that ended the starter's process; 0: none */
 } worker_crash;
 ls_status worker_let_crash(worker_crash *crash, worker_kind kind);
 

@@ -1,13 +1,12 @@
-/* attempt — a probe as a guest.
- *   idea  : the probe gets a process group and a clean environment of its own, a folder where nobody can write, and
- *           limits: memory, size of files, open files. It confines itself before it calls what a student wrote
- *           (probe/confine.h). What it saw is in a file that is read when it has ended; what it printed proves nothing
- *   ends  : by itself, or by SIGKILL once it hangs. Other programs may slow it down: their share of the processor does
- *           not count against it. A run that hung by the clock alone gets a second try. Whatever it started and left
- *           behind comes to this process, its reaper, and is killed. The file has no name, so nothing is left if this
- *           process is killed itself
- *   memory: 1 GiB of address space, which a body that allocates without end has filled in a second or two. Under
- *           AddressSanitizer, which maps terabytes, its own limit takes that place */
+/* attempt — runs a probe, confined.
+ *   idea  : the probe gets a process group and a clean environment of its own, a read-only folder, and limits: memory,
+ *           size of files, open files. It confines itself before it calls a student's code (probe/confine.h). Its
+ *           observations are in a file that is read when it has ended; its output does not count
+ *   ends  : by itself, or by SIGKILL once it hangs. Processor time used by other programs does not count against it. A
+ *           run that hung only by the clock is repeated once. Processes that it leaves behind are reparented to this
+ *           process, its subreaper, and killed. The file is unlinked, so nothing is left if this process is killed
+ *   memory: 1 GiB of address space, which a body that allocates without end fills in a second or two. AddressSanitizer
+ *           maps terabytes, so its own limit is used instead */
 #define _GNU_SOURCE
 #include "labs/course/grade/attempt.h"
 
@@ -35,7 +34,7 @@ enum { MOST_SEEN_BYTES = 8 << 20, MOST_DEADLINES = 10, STANDSTILL_PART = 1000 };
 
 static void limit(int what, rlim_t most) { (void)!setrlimit(what, &(struct rlimit){most, most}); }
 
-/* The file of what is seen, in this process and in its children. */
+/* The name of the file of observations, in this process and in its children. */
 static void name_seen(char name[32], int seen) { snprintf(name, 32, "/proc/self/fd/%d", seen); }
 
 /* In the child; never returns. */
@@ -66,7 +65,7 @@ static void become(const attempt_request *request, int seen, int output) {
     _exit(126);
 }
 
-/* Keeps the end of what comes. False: that was all. */
+/* Keeps the end of the output. False: end of file. */
 static bool read_said(attempt *a, size_t *length, int fd) {
     char part[1024];
     ssize_t got = read(fd, part, sizeof part);
@@ -89,12 +88,12 @@ struct patience {
     pid_t pid;
     int seen;
     double deadline_us, begin_us;
-    double progress_us;  /* when it last wrote a line or had computed for a while: */
-    double processor_us; /* the processor time that it had used by then */
+    double progress_us;  /* when it last made progress: wrote a line, or computed for a while */
+    double processor_us; /* the processor time used by then */
     off_t seen_bytes;
 };
 
-/* Of all its threads; 0 where that cannot be known. */
+/* Processor time of all its threads; 0 if unknown. */
 static double processor_us(pid_t pid) {
     clockid_t clock;
     struct timespec used;
@@ -104,9 +103,9 @@ static double processor_us(pid_t pid) {
 
 typedef enum patience_end { PATIENCE_LASTS, PATIENCE_USED_UP, PATIENCE_CLOCK } patience_end;
 
-/* PATIENCE_USED_UP: it computed for the whole deadline. PATIENCE_CLOCK: it stood still for as long, or many deadlines have
- * passed. A wait that wakes up now and then stands still. Threads side by side use more than one processor, so that the
- * deadline must have passed by the clock as well. */
+/* PATIENCE_USED_UP: it computed for the whole deadline. PATIENCE_CLOCK: it made no progress for as long, or many
+ * deadlines have passed. A wait that wakes up now and then is no progress. Parallel threads use more than one
+ * processor, so the deadline must have passed by the clock, too. */
 static patience_end look_for_progress(struct patience *p) {
     struct stat seen;
     double now_us = ls_now_us(), used_us = processor_us(p->pid);
@@ -122,7 +121,7 @@ static patience_end look_for_progress(struct patience *p) {
     return stands_still || now_us - p->begin_us >= MOST_DEADLINES * p->deadline_us ? PATIENCE_CLOCK : PATIENCE_LASTS;
 }
 
-/* Waits for the process, reading what it prints; once it hangs it is killed. */
+/* Waits for the process and reads its output; kills it once it hangs. */
 static patience_end watch(attempt *a, struct patience p, int fd) {
     size_t length = 0;
     bool open = true;
@@ -171,7 +170,7 @@ static bool kill_orphans(void) {
 
 static ls_status start(pid_t *pid, int *fd, const attempt_request *request, int seen) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return ls_fail(LS_ERR_SYSTEM, "no pipe: %s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return ls_fail(LS_ERR_SYSTEM, "cannot make a pipe: %s", strerror(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     *pid = fork();
     if (*pid == 0) become(request, seen, ends[1]);
@@ -189,7 +188,8 @@ static ls_status run_once(attempt *out, const attempt_request *request, patience
     char name[32];
     pid_t pid;
     int fd, seen = memfd_create("seen", MFD_CLOEXEC);
-    if (seen < 0) return ls_fail(LS_ERR_SYSTEM, "no file for what %s sees: %s", request->check, strerror(errno));
+    if (seen < 0)
+        return ls_fail(LS_ERR_SYSTEM, "cannot make a file for the output of %s: %s", request->check, strerror(errno));
     ls_status status = start(&pid, &fd, request, seen);
     if (status == LS_OK) {
         size_t nbytes;

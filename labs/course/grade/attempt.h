@@ -7,8 +7,8 @@
 
 #include "common/base/status.h"
 
-/* A run hangs once it has computed for the deadline, has stood still for as long (no line, hardly any processor time), or has
- * not ended after ten times as long. */
+/* A run hangs once it has computed for the deadline, has made no progress for as long (no line, hardly any processor
+ * time), or has not ended after ten times as long. */
 typedef struct attempt_request {
     const char *program, *check;
     int64_t seed;
@@ -21,12 +21,13 @@ typedef struct attempt {
     int signal;          /* that ended it; 0: none */
     int exit_status;     /* if it ended by itself */
     bool left_processes; /* it had started processes, which were killed */
-    char *seen;          /* what the probe wrote down; owned */
-    char said[1 << 15];  /* the end of what it printed, terminated */
+    char *seen;          /* the probe's observations; owned */
+    char said[1 << 15];  /* the end of its output, terminated */
 } attempt;
 
-/* Runs program --check=... --seed=... --out=FILE, where FILE is all that it may write, and waits for it and for all that
- * it started. LS_OK whatever the program did; otherwise it could not be run. Close also after a failure. */
+/* Runs program --check=... --seed=... --out=FILE, where FILE is the only file that it may write, and waits for it and
+ * all processes that it started. LS_OK whatever the program did; otherwise it could not be run. Close also after a
+ * failure. */
 ls_status attempt_run(attempt *out, const attempt_request *request);
 void attempt_close(attempt *a);
 

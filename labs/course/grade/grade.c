@@ -1,12 +1,12 @@
-/* grade — judges what a student wrote for one lab.
+/* grade — judges a student's code for one lab.
  *
  *     build/grade --lab=labs/03-allreduce --student=build/labs/03/probe --reference=build/labs/03/reference
  *
  * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
- * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
- * LS_LANG=zh: it speaks Chinese; the file of --json is English in any case, since programs read it.
- * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. --confines: 0 this machine can
- * confine probes, 1 it cannot. */
+ * runs, the right answers do not exist yet. This process, which never loads student code, makes the verdicts.
+ * LS_LANG=zh: output in Chinese; the file of --json is always the same, since programs read it. Exit status: 0 all
+ * points, 1 some or none, 3 no function is written yet, 2 wrong usage. --confines: 0 this machine can confine probes, 1
+ * it cannot. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +22,14 @@
 #include "common/base/results.h"
 #include "labs/course/grade/attempt.h"
 #include "labs/course/grade/lab.h"
+#include "labs/course/grade/untranslated.h"
 #include "labs/course/grade/verdict.h"
 #include "labs/course/grade/words.h"
 #include "labs/course/probe/confine.h"
 
-/* Processor time and standstill (attempt.h). Most checks take the reference some hundredths of a second, a few up to 4 s,
- * and a probe gives up a deadlock after 4 s (crew.h). After a check that hangs nevertheless the others count as not run.
- * The reference does not hang; if it is late the machine is busy, and without it there is no verdict. */
+/* For processor time and for lack of progress (attempt.h). The reference takes some hundredths of a second for most
+ * checks, up to 4 s for a few, and a probe ends a deadlock after 4 s (crew.h). If a check hangs nevertheless, the
+ * others count as not run. The reference does not hang; if it is late, the machine is busy, and there is no verdict. */
 #define DEADLINE_S 12.0
 #define REFERENCE_DEADLINE_S 60.0
 #define MEMORY_DEADLINE_S 30.0
@@ -40,27 +41,28 @@ struct settings {
     const char *lab, *student, *asan, *reference, *refused, *refused_in_words, *json;
     words_language language;
     int64_t seed;
-    bool until_broken, confines;
+    bool until_broken, confines, untranslated;
 };
 
 struct result {
     verdict verdict;
     int points;
-    double us; /* what the student's run took */
+    double us; /* the duration of the student's run */
     told why;
 };
 
 struct grading {
     const struct settings *settings;
     lab lab;
+    phrases *rules;
     struct result results[LAB_MOST_CHECKS];
     int points, of, held, unwritten;
-    bool hung, crashed, broken; /* a check before this one */
+    bool hung, crashed, broken; /* an earlier check */
 };
 
 /* --- judging ------------------------------------------------------------------------------------------------------ */
 
-/* The student first. */
+/* Runs the student's probe first. */
 static ls_status judge_check(struct grading *g, const lab_check *check, struct result *result) {
     attempt student, reference = {0};
     attempt_request request = {
@@ -71,20 +73,20 @@ static ls_status judge_check(struct grading *g, const lab_check *check, struct r
     request.program = g->settings->reference;
     request.deadline_s = REFERENCE_DEADLINE_S;
     if (status == LS_OK) status = attempt_run(&reference, &request);
-    if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference);
+    if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference, g->rules);
     g->crashed = g->crashed || student.signal;
     attempt_close(&student);
     attempt_close(&reference);
     return status;
 }
 
-/* Broken, and only after a while: it waits for some deadline, which it would once more. */
+/* Whether the check failed only after a while: it waited for a deadline, and would do so again. */
 static bool waits_in_vain(const struct result *result) {
     return result->verdict != VERDICT_HELD && result->us > LONG_US;
 }
 
-/* All other checks once more under AddressSanitizer, without those that wait in vain. Worth something only if the code
- * does something right; but where it crashed, this says where. */
+/* Runs all other checks again under AddressSanitizer, except those that wait in vain. It gets points only if another
+ * check holds; but for a crash it reports the place. */
 static ls_status judge_memory(struct grading *g, struct result *result) {
     ls_status status = LS_OK;
     bool runs = g->settings->asan && !g->hung && (g->held > 0 || g->crashed);
@@ -140,9 +142,9 @@ static ls_status judge(struct grading *g, int i) {
 
 static bool nothing_is_written(const struct grading *g) { return g->unwritten > 0 && g->held == 0; }
 
-/* --- telling ------------------------------------------------------------------------------------------------------ */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
-/* What is refused is refused for one reason, which stands above all checks. */
+/* If the code is refused, the one reason is printed above all checks. */
 static void print_check(const struct grading *g, int i, bool refused) {
     const lab_check *check = &g->lab.checks[i];
     const struct result *result = &g->results[i];
@@ -166,7 +168,7 @@ static void print_whole(const struct grading *g) {
            nothing_is_written(g) ? words_in(language, WORDS_WRITE_FIRST) : "", (long long)g->settings->seed);
 }
 
-/* For programs: English in any language. */
+/* For programs: the same whatever the student's language is. */
 static ls_status write_json(const struct grading *g) {
     cJSON *root = cJSON_CreateObject(), *checks = cJSON_AddArrayToObject(root, "checks");
     cJSON_AddStringToObject(root, "lab", g->lab.number);
@@ -182,11 +184,12 @@ static ls_status write_json(const struct grading *g) {
         cJSON_AddStringToObject(check, "verdict", verdict_name(g->results[i].verdict, WORDS_ENGLISH));
         cJSON_AddStringToObject(check, "invariant", g->lab.checks[i].invariant);
         cJSON_AddStringToObject(check, "why", g->results[i].why.text[WORDS_ENGLISH]);
+        cJSON_AddStringToObject(check, "why_zh", g->results[i].why.text[WORDS_CHINESE]);
         cJSON_AddItemToArray(checks, check);
     }
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", g->settings->json);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", g->settings->json);
     ls_status status = ls_file_write_text(g->settings->json, text);
     cJSON_free(text);
     return status;
@@ -231,6 +234,8 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .help = "run no check after the first that does not hold"},
         {.kind = LS_OPTION_FLAG, .name = "confines", .to.flag = &s->confines,
          .help = "only find out whether this machine can confine probes (exit status 0 or 1)"},
+        {.kind = LS_OPTION_FLAG, .name = "untranslated", .to.flag = &s->untranslated,
+         .help = "only print the reference's texts that have no Chinese (exit status 0: none)"},
         {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE",
          .help = "write the verdicts there, too"},
     };
@@ -242,9 +247,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = parsed.help;
     if (status != LS_OK || parsed.help || s->confines) return status;
-    if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
+    if (!s->lab) return ls_fail(LS_ERR_USAGE, "grade needs a lab: --lab=labs/03-allreduce");
+    if (s->untranslated && s->reference) return LS_OK;
     if (!s->refused && (!s->student || !s->reference))
-        return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
+        return ls_fail(LS_ERR_USAGE, "grade needs the two probes: --student and --reference");
     return s->json ? check_json(s) : LS_OK;
 }
 
@@ -256,6 +262,9 @@ static int64_t draw_seed(void) {
 
 static ls_status run(struct grading *g) {
     ls_status status = lab_open(&g->lab, g->settings->lab, g->settings->language);
+    if (status == LS_OK) status = phrases_open(&g->rules, g->settings->lab);
+    if (status == LS_OK && g->settings->untranslated)
+        return untranslated_print(&g->lab, g->rules, g->settings->reference, g->settings->seed);
     if (status == LS_OK && !g->settings->refused && !probe_can_confine())
         puts(words_in(g->settings->language, WORDS_NOT_CONFINED));
     for (int i = 0; status == LS_OK && i < g->lab.check_count; i++) status = judge(g, i);
@@ -276,6 +285,7 @@ int main(int argc, char **argv) {
     if (status == LS_OK && !help) status = run(&g);
     bool whole = g.points == g.of, nothing = nothing_is_written(&g);
     lab_close(&g.lab);
+    phrases_close(g.rules);
     if (status == LS_OK && !help && ls_results_written(status) == LS_OK)
         return nothing ? EXIT_NOTHING_WRITTEN : whole ? 0 : EXIT_SOME;
     return ls_status_exit_code(ls_results_written(status));

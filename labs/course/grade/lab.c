@@ -37,7 +37,7 @@ static const char *take_check(lab *l, char *rest) {
     return NULL;
 }
 
-/* Whether the hint is one of that check's: its sign, "" if it is for every failure. NULL: it is another's. */
+/* The sign of a hint for that check, "" if it is for every failure. NULL: it is for another check. */
 static const char *sign_of(const char *hint, const char *check) {
     size_t length = strlen(check);
     if (strncmp(hint, check, length) != 0) return NULL;
@@ -84,7 +84,7 @@ const char *lab_find_hint(const lab *l, const char *check, const char *why) {
     return general;
 }
 
-/* NULL, or what is wrong with the line. */
+/* NULL, or the error in the line. */
 static const char *take_line(lab *l, char *line) {
     char *rest = line, *key = take_word(&rest);
     if (strcmp(key, "title") == 0) l->title = rest;
@@ -93,7 +93,7 @@ static const char *take_line(lab *l, char *line) {
     return NULL;
 }
 
-/* The same of lab.zh.conf. */
+/* The same for lab.zh.conf. */
 static const char *take_words(lab *l, char *line) {
     char *rest = line, *key = take_word(&rest);
     if (strcmp(key, "title") == 0) l->title = rest;
@@ -142,7 +142,7 @@ ls_status lab_open(lab *out, const char *folder, words_language language) {
     ls_status status = ls_file_read(path, MOST_BYTES, &out->text, &nbytes);
     if (status != LS_OK) return status;
     char *text = realloc(out->text, nbytes + 1 + NUMBER);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", path);
     out->text = text;
     out->number = find_number(text + nbytes + 1, folder);
     status = take_lines(out, path, text, take_line);

@@ -1,6 +1,6 @@
-/* lab.conf: what a lab asks for, and how it is judged. One line a fact, "KEY NAME the rest in words"; # begins a
- * comment. Keys that the scripts of labs/course read (cut, link, predict, ...) are passed over here. lab.zh.conf beside
- * it has the words in Chinese: "title ...", "check NAME WORDS", "hint NAME WORDS"; what it leaves out stays English. */
+/* lab.conf: a lab's tasks and checks. One fact a line, "KEY NAME the rest in words"; # begins a comment. Keys that the
+ * scripts of labs/course read (cut, link, predict, ...) are ignored here. lab.zh.conf in the same folder has the words
+ * in Chinese: "title ...", "check NAME WORDS", "hint NAME WORDS"; words that it lacks stay English. */
 #ifndef LABS_COURSE_GRADE_LAB_H
 #define LABS_COURSE_GRADE_LAB_H
 
@@ -9,17 +9,18 @@
 
 enum { LAB_MOST_CHECKS = 16, LAB_MOST_HINTS = 96 };
 
-/* The check that runs all others once more under AddressSanitizer; no probe has it. */
+/* The check that runs all others again under AddressSanitizer; probes do not have it. */
 #define LAB_MEMORY_CHECK "memory"
 
 typedef struct lab_check {
     const char *name;
     int points;
-    const char *invariant; /* what must hold, in English words, for programs */
+    const char *invariant; /* the invariant, in English words, for programs */
     const char *words;     /* the same for the student, in the student's language */
 } lab_check;
 
-/* "hint NAME WORDS" is for every failure of that check; "hint NAME:SIGN WORDS" for those alone whose text has the sign. */
+/* "hint NAME WORDS" is for every failure of that check; "hint NAME:SIGN WORDS" only for those whose text has the
+ * sign. */
 typedef struct lab_hint {
     const char *name, *words; /* "sum", or "sum:rank_2" */
 } lab_hint;
@@ -38,7 +39,7 @@ typedef struct lab {
 ls_status lab_open(lab *out, const char *folder, words_language language);
 void lab_close(lab *l);
 
-/* What helps with a failure of the check, told in English as `why`: the first hint whose sign is in it ("_" in a sign
+/* The hint for a failure of the check with the English text `why`: the first whose sign is in the text ("_" in a sign
  * stands for a blank), else the one for every failure. NULL: there is none. */
 const char *lab_find_hint(const lab *l, const char *check, const char *why);
 

@@ -1,9 +1,9 @@
-/* verdict — compares what two probes saw, line by line.
- *   idea  : the reference's lines are the right ones. The first that the student's run has not, or has otherwise, is
- *           the smallest failing case: probes go from small to large. If the student's lines end there, the way in
- *           which the run ended says why
- *   near  : a number that depends on the order of its operations comes with its bound, and is compared as a number: two
- *           right sums may lie on either side of where a printed digit changes */
+/* verdict — compares the observations of two probes, line by line.
+ *   idea  : the reference's lines are the right ones. The first line that is missing or different in the student's run
+ *           is the smallest failing case: probes go from small to large. If the student's lines end there, the reason
+ *           is how the run ended
+ *   near  : a number that depends on the order of its operations has a bound, and is compared as a number: two right
+ *           sums may round to different digits */
 #define _GNU_SOURCE
 #include "labs/course/grade/verdict.h"
 
@@ -25,7 +25,7 @@ typedef struct line {
     int length;
 } line;
 
-/* The line at *at, which moves on; false: there is none that is whole. */
+/* Reads the line at *at, and moves *at past it; false: there is no complete line. */
 static bool next_line(const char **at, line *out) {
     const char *end = strchr(*at, '\n');
     if (!end) return false;
@@ -49,8 +49,8 @@ static line field(line l, int n) {
     return (line){at, (int)((tab ? tab : end) - at)};
 }
 
-/* Whether both lines see the same thing: the same text, or numbers within the bound that the reference's line gives
- * (probe_see_near). The fields are "see", what, the number in short, the number, the bound. */
+/* Whether both lines have the same observation: the same text, or numbers within the bound that the reference's line
+ * gives (probe_see_near). The fields are "see", what, the number in short, the number, the bound. */
 static bool agree(line is, line should) {
     line bound = field(should, 4);
     if (same(is, should) || !bound.length) return same(is, should);
@@ -61,11 +61,25 @@ static bool agree(line is, line should) {
     return fabs(mine - theirs) <= strtod(bound.text, NULL);
 }
 
-static void name_case(told *why, line at) {
-    if (at.length) words_add(why, WORDS_CASE, at.length, at.text);
+enum { MOST_TEXTS = 3 };
+
+/* Adds a sentence about texts of the probe, which are translated for the Chinese one; both formats use all of them. */
+static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
+                      const line texts[MOST_TEXTS]) LS_PRINTF(3, 0) LS_PRINTF(4, 0);
+static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
+                      const line texts[MOST_TEXTS]) {
+    char translated[MOST_TEXTS][512];
+    const line *t = texts;
+    words_add_in(why, WORDS_ENGLISH, english, t[0].length, t[0].text, t[1].length, t[1].text, t[2].length, t[2].text);
+    line z[MOST_TEXTS];
+    for (int i = 0; i < MOST_TEXTS; i++) {
+        phrases_translate(rules, translated[i], sizeof translated[i], t[i].text ? t[i].text : "", (size_t)t[i].length);
+        z[i] = (line){translated[i], (int)strlen(translated[i])};
+    }
+    words_add_in(why, WORDS_CHINESE, chinese, z[0].length, z[0].text, z[1].length, z[1].text, z[2].length, z[2].text);
 }
 
-/* The last line of what was printed. */
+/* The last line of the output. */
 static line last_said(const attempt *a) {
     size_t length = strlen(a->said);
     while (length > 0 && a->said[length - 1] == '\n') length--;
@@ -74,7 +88,7 @@ static line last_said(const attempt *a) {
     return (line){a->said + begin, (int)(length - begin)};
 }
 
-/* Whether the line is that of ls_todo_at (common/base/todo.h); why then says the same. */
+/* Whether the line is ls_todo_at's (common/base/todo.h); `why` then has the same text. */
 static bool tell_unwritten(told *why, line said) {
     char text[512], lab[8], function[128], file[256];
     snprintf(text, sizeof text, "%.*s", said.length, said.text);
@@ -83,7 +97,7 @@ static bool tell_unwritten(told *why, line said) {
     return true;
 }
 
-/* How a run ended that did not come to its end. */
+/* Describes the end of an incomplete run. */
 static void tell_end(told *why, const attempt *a) {
     line said = last_said(a);
     if (a->timed_out) {
@@ -98,7 +112,7 @@ static void tell_end(told *why, const attempt *a) {
     }
 }
 
-/* The student's lines are at their end; `why` has named the case. */
+/* The student's lines have ended; `why` has the case. */
 static verdict judge_end(told *why, const attempt *a) {
     if (a->exit_status == LS_TODO_EXIT && !a->signal && !a->timed_out) {
         line said = last_said(a);
@@ -110,12 +124,12 @@ static verdict judge_end(told *why, const attempt *a) {
     return a->timed_out ? VERDICT_HUNG : VERDICT_BROKEN;
 }
 
-static verdict judge_difference(told *why, line is, line should) {
-    line what = field(should, 1), right = field(should, 2), wrong = field(is, 2);
-    if (begins(is, "see\t") && same(field(is, 1), what))
-        words_add(why, WORDS_EXPECTED, what.length, what.text, right.length, right.text, wrong.length, wrong.text);
+static verdict judge_difference(told *why, const phrases *rules, line is, line should) {
+    const line about[MOST_TEXTS] = {field(should, 1), field(should, 2), field(is, 2)};
+    if (begins(is, "see\t") && same(field(is, 1), about[0]))
+        add_about(why, rules, WORDS_EXPECTED, about);
     else
-        words_add(why, WORDS_MISSING, what.length, what.text);
+        add_about(why, rules, WORDS_MISSING, about);
     return VERDICT_BROKEN;
 }
 
@@ -130,7 +144,7 @@ static verdict judge_whole(told *why, const attempt *student) {
     return judge_end(why, student);
 }
 
-verdict verdict_of(told *why, const attempt *student, const attempt *reference) {
+verdict verdict_of(told *why, const attempt *student, const attempt *reference, const phrases *rules) {
     const char *mine = student->seen, *theirs = reference->seen;
     line is = {"", 0}, should, at = {"", 0};
     bool whole = false;
@@ -140,9 +154,9 @@ verdict verdict_of(told *why, const attempt *student, const attempt *reference) 
         if (begins(should, "case\t")) at = field(should, 1);
         bool more = next_line(&mine, &is);
         if (more && agree(is, should)) continue;
-        name_case(why, at);
+        if (at.length) add_about(why, rules, WORDS_CASE, (const line[MOST_TEXTS]){at});
         if (!more) return judge_end(why, student);
-        if (!begins(is, "forbidden\t")) return judge_difference(why, is, should);
+        if (!begins(is, "forbidden\t")) return judge_difference(why, rules, is, should);
         words_add(why, WORDS_TRIED, field(is, 1).length, field(is, 1).text);
         return VERDICT_FORBIDDEN;
     }
@@ -176,7 +190,7 @@ verdict verdict_of_memory(told *why, const attempt *student) {
         line place = find_place(text);
         int length = (int)strcspn(text, "\n");
         const char *where = memmem(text, (size_t)length, " on ", 4);
-        if (where && place.length) length = (int)(where - text); /* addresses say nothing */
+        if (where && place.length) length = (int)(where - text); /* addresses are left out */
         words_add(why, WORDS_AS_IT_IS, length, text);
         if (place.length) words_add(why, WORDS_PLACE, place.length, place.text);
     } else if (undefined) {

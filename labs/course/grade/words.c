@@ -1,6 +1,6 @@
-/* words — what the grader says, in two languages.
- *   idea  : everything is said in both at once, since grade.json, which programs read, stays English whatever a student
- *           reads. UTF-8 is passed on byte by byte, so that no locale is needed */
+/* words — the grader's texts, in two languages.
+ *   idea  : each text is written in both, since grade.json, which programs read, stays English whatever a student
+ *           reads. UTF-8 is copied byte by byte, so that no locale is needed */
 #include "labs/course/grade/words.h"
 
 #include <stdarg.h>
@@ -13,7 +13,7 @@ static bool begins(const char *text, const char *word) { return strncmp(text, wo
 words_language words_language_of(const char *ls_lang) {
     if (!ls_lang || !*ls_lang || begins(ls_lang, "en")) return WORDS_ENGLISH;
     if (begins(ls_lang, "zh")) return WORDS_CHINESE;
-    ls_warn("LS_LANG is '%s': this is English; LS_LANG=zh is Chinese", ls_lang);
+    ls_warn("LS_LANG is '%s', which is unknown: the output is English; LS_LANG=zh is Chinese", ls_lang);
     return WORDS_ENGLISH;
 }
 
@@ -21,10 +21,9 @@ const char *words_in(words_language language, const char *english, const char *c
     return language == WORDS_CHINESE ? chinese : english;
 }
 
-/* Takes a character off the end that is not all there. */
-static void end_whole(char *text) {
+void words_end_whole(char *text) {
     size_t length = strlen(text), begin = length;
-    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--; /* bytes that go on */
+    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--; /* continuation bytes */
     if (begin == 0) return;
     unsigned char first = (unsigned char)text[begin - 1];
     size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;
@@ -35,7 +34,7 @@ static void add(char *text, size_t capacity, const char *format, va_list argumen
 static void add(char *text, size_t capacity, const char *format, va_list arguments) {
     size_t length = strlen(text);
     int wanted = vsnprintf(text + length, capacity - length, format, arguments);
-    if (wanted >= (int)(capacity - length)) end_whole(text);
+    if (wanted >= (int)(capacity - length)) words_end_whole(text);
 }
 
 void words_add(told *out, const char *english, const char *chinese, ...) {
@@ -45,5 +44,12 @@ void words_add(told *out, const char *english, const char *chinese, ...) {
     va_end(arguments);
     va_start(arguments, chinese);
     add(out->text[WORDS_CHINESE], sizeof out->text[WORDS_CHINESE], chinese, arguments);
+    va_end(arguments);
+}
+
+void words_add_in(told *out, words_language language, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    add(out->text[language], sizeof out->text[language], format, arguments);
     va_end(arguments);
 }

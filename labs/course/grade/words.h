@@ -1,6 +1,6 @@
-/* Every word that the grader says to a student, in English and in Chinese (LS_LANG=zh). WORDS_... is a pair of formats
- * that take the same arguments, English first; the compiler looks at both. What a probe, the compiler or
- * AddressSanitizer said is passed on as it is. */
+/* All of the grader's texts for students, in English and in Chinese (LS_LANG=zh). WORDS_... is a pair of formats with
+ * the same arguments, English first; the compiler checks both. A probe's texts are translated by phrases.h; those of
+ * the compiler and AddressSanitizer are passed on as they are. */
 #ifndef LABS_COURSE_GRADE_WORDS_H
 #define LABS_COURSE_GRADE_WORDS_H
 
@@ -54,13 +54,18 @@ words_language words_language_of(const char *ls_lang);
 const char *words_in(words_language language, const char *english, const char *chinese)
     __attribute__((format_arg(2), format_arg(3)));
 
-/* A text in both languages: what a student reads, and what grade.json says, which is always English. */
+/* A text in both languages: for the student, and for grade.json, which is always English. */
 typedef struct told {
     char text[WORDS_LANGUAGES][1024];
 } told;
 
-/* words_add(&why, WORDS_MISSING, length, name) puts it behind what is there. A text that is cut ends with a whole
- * character. */
+/* words_add(&why, WORDS_MISSING, length, name) appends the text. A text that is cut ends with a whole character. */
 void words_add(told *out, const char *english, const char *chinese, ...) LS_PRINTF(2, 4) LS_PRINTF(3, 4);
+
+/* The same in one language, if the arguments also differ by language. */
+void words_add_in(told *out, words_language language, const char *format, ...) LS_PRINTF(3, 4);
+
+/* Removes an incomplete UTF-8 character at the end of the text. */
+void words_end_whole(char *text);
 
 #endif

@@ -1,14 +1,14 @@
 /* confine — a seccomp filter over the probe's own process.
- *   idea   : a classic BPF program looks at each system call's number and, where that decides, at one argument. Only the
- *            calls in the tables below happen. A forbidden one raises SIGSYS, whose handler writes down what it was and
- *            ends the process; any other "does not exist" (ENOSYS), since a C library then takes an older call. Threads
- *            inherit the filter; nothing can remove it
+ *   idea   : a classic BPF program checks each system call's number and for some calls one argument. Only the calls in
+ *            the tables below are executed. A forbidden one raises SIGSYS, whose handler writes the call to the report
+ *            and ends the process; any other fails with ENOSYS, so that a C library falls back to an older call.
+ *            Threads inherit the filter; nothing can remove it
  *   cost   : up to a hundred comparisons a system call, which the kernel compiles
  *   extend : a call that a probe needs is a row of ALLOWED_CALLS
- *   fails  : a body that replaces the handler goes on without its system call having happened
- *   report : what the probe saw goes out by writev, to that file alone. write() is for standard output and error: a body
- *            that has got a FILE would otherwise only have to change its descriptor to write down what it likes
- *   clone3 : its flags lie in memory, where a filter cannot look: it "does not exist", and the C library takes clone
+ *   fails  : a body that replaces the handler continues, but its system call has not been executed
+ *   report : observations are written by writev, only to that file. write() is for standard output and error: otherwise
+ *            a body with a FILE could change its descriptor and forge observations
+ *   clone3 : its flags are in memory, which a filter cannot read: it fails with ENOSYS, and the C library uses clone
  *   code   : memory may become executable, which oneDNN's kernels and dlopen need; no student code can ask for it, since
  *            its calls are listed (labs/course/may_use) */
 #define _GNU_SOURCE
@@ -35,7 +35,7 @@
 
 static int report_fd = -1;
 
-/* X(system call): what probes, the C library and AddressSanitizer need; the frequent ones first. */
+/* X(system call): calls that probes, the C library and AddressSanitizer need; the frequent ones first. */
 #ifdef __NR_open
 #define ALLOWED_OLD_CALLS(X) X(stat) X(lstat) X(access) X(readlink) X(poll) X(getrlimit) X(time) X(getdents)
 #else
@@ -56,7 +56,7 @@ static int report_fd = -1;
     X(getrandom) X(getrusage) X(times) X(sysinfo) X(uname) ALLOWED_OLD_CALLS(X)
 /* clang-format on */
 
-/* X(system call, what it would have done): those that end the probe. */
+/* X(system call, its effect in words): calls that end the probe. */
 #ifdef __NR_fork
 #define OLD_CALLS(X)                                                                                                   \
     X(fork, "start a process")                                                                                         \
@@ -95,7 +95,7 @@ static int report_fd = -1;
     X(setsid, "leave its session")                                                                                     \
     X(setpgid, "leave its group")
 
-/* Calls that are judged by one argument. */
+/* Calls that are allowed depending on one argument. */
 #define JUDGED_CALLS(X)                                                                                                \
     X(clone, "start a process")                                                                                        \
     X(tgkill, "send a signal")                                                                                         \
@@ -147,18 +147,18 @@ static void on_forbidden(int signal, siginfo_t *info, void *context) {
 #define RETURN(action) BPF_STMT(BPF_RET | BPF_K, (action))
 #define ALLOW(name) IF_EQUAL(__NR_##name, 0, 1), RETURN(SECCOMP_RET_ALLOW),
 #define FORBID(name, what) IF_EQUAL(__NR_##name, 0, 1), RETURN(SECCOMP_RET_TRAP),
-/* Of these calls: argument `index`, whose lower half lies first, and the bits that decide. */
+/* Checks `bits` of argument `index`, whose lower half comes first in memory. */
 #define JUDGE(name, index, bits, if_set, if_clear)                                                                     \
     IF_EQUAL(__NR_##name, 0, 4), LOAD(args[index]), IF_ANY_BIT((bits), 0, 1), RETURN(if_set), RETURN(if_clear),
-/* Of this one: whether argument 0 is one of the standard streams. */
+/* Allows the call if argument 0 is one of the standard streams. */
 #define JUDGE_STREAM(name)                                                                                             \
     IF_EQUAL(__NR_##name, 0, 4), LOAD(args[0]), IF_ABOVE(STDERR_FILENO, 0, 1), RETURN(SECCOMP_RET_TRAP),               \
         RETURN(SECCOMP_RET_ALLOW),
-/* Of these: whether argument `index` is that value; otherwise `if_not`. */
+/* Allows the call if argument `index` has that value; otherwise `if_not`. */
 #define JUDGE_VALUE(name, index, value, if_not)                                                                        \
     IF_EQUAL(__NR_##name, 0, 4), LOAD(args[index]), IF_EQUAL((uint32_t)(value), 0, 1), RETURN(SECCOMP_RET_ALLOW),      \
         RETURN(if_not),
-/* Of this one: whether argument `index` lies in from .. to. */
+/* Allows the call if argument `index` is in from .. to. */
 #define JUDGE_RANGE(name, index, from, to)                                                                             \
     IF_EQUAL(__NR_##name, 0, 5), LOAD(args[index]), IF_ABOVE((from)-1, 0, 2), IF_ABOVE((to), 1, 0),                    \
         RETURN(SECCOMP_RET_ALLOW), RETURN(ABSENT),

@@ -10,7 +10,7 @@ struct crew_thread {
     crew_rank rank;
     ls_status (*body)(crew_rank *rank);
     pthread_t thread;
-    char message[512]; /* what it reported */
+    char message[512]; /* its error message */
 };
 
 static void *thread_main(void *argument) {
@@ -39,20 +39,20 @@ static ls_status open_ranks(struct crew_thread *threads, int world_size, const c
     return status;
 }
 
-/* As many ranks as there may be have stacks in the address space that the grader leaves. */
+/* Small enough that the stacks of the largest number of ranks fit into the address space that the grader allows. */
 enum { STACK_NBYTES = 2 << 20 };
 
 static ls_status run_ranks(struct crew_thread *threads, int world_size) {
     int started = 0;
     pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return ls_fail(LS_ERR_SYSTEM, "no attributes for threads");
+    if (pthread_attr_init(&attributes) != 0) return ls_fail(LS_ERR_SYSTEM, "cannot make attributes for threads");
     (void)pthread_attr_setstacksize(&attributes, STACK_NBYTES);
     while (started < world_size &&
            pthread_create(&threads[started].thread, &attributes, thread_main, &threads[started]) == 0)
         started++;
     pthread_attr_destroy(&attributes);
     for (int r = 0; r < started; r++) pthread_join(threads[r].thread, NULL);
-    if (started < world_size) return ls_fail(LS_ERR_SYSTEM, "no thread for rank %d", started);
+    if (started < world_size) return ls_fail(LS_ERR_SYSTEM, "cannot start a thread for rank %d", started);
     for (int r = 0; r < world_size; r++)
         if (threads[r].rank.status != LS_OK) return threads[r].rank.status;
     return LS_OK;
@@ -61,7 +61,7 @@ static ls_status run_ranks(struct crew_thread *threads, int world_size) {
 ls_status crew_run(int world_size, const char *allreduce, const char *streams, ls_status (*body)(crew_rank *rank),
                    void *argument) {
     struct crew_thread *threads = calloc((size_t)world_size, sizeof *threads);
-    if (!threads) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d ranks", world_size);
+    if (!threads) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d ranks", world_size);
     setenv("LS_CPU_STREAMS", streams, 1);
     for (int r = 0; r < world_size; r++) {
         threads[r].rank = (crew_rank){.rank = r, .world_size = world_size, .argument = argument};

@@ -23,7 +23,8 @@ struct probe {
     char name[128];
 };
 
-/* One write a line: what was seen before a crash is there. Tabs part the fields, so there is none within them. */
+/* One write a line, so that observations before a crash are kept. Tabs separate the fields, which contain
+ * none. */
 static void put_line(probe *p, const char *kind, const char *what, const char *value) {
     char line[1024];
     int nbytes = snprintf(line, sizeof line, "%s\t%s%s%s\n", kind, what, value ? "\t" : "", value ? value : "");
@@ -53,9 +54,9 @@ void probe_see_count(probe *p, const char *what, uint64_t value) {
     probe_see(p, what, "%llu", (unsigned long long)value);
 }
 
-/* In short, to be told; in full, and the bound, to be compared (grade/verdict.c). */
+/* A short form for messages; the full number and the bound for comparison (grade/verdict.c). */
 void probe_see_near(probe *p, const char *what, double value, double bound) {
-    if (isnan(value)) value = (double)NAN; /* its sign is nobody's */
+    if (isnan(value)) value = (double)NAN; /* its sign has no meaning */
     probe_see(p, what, "%.9g\t%.17g\t%.3g", value, value, bound);
 }
 
@@ -66,7 +67,7 @@ void probe_must(probe *p, const char *what, ls_status status) {
 
 enum { IN_FULL = 4, FINE = 128 };
 
-/* As text: values[from .. from + IN_FULL - 1], of `count`. */
+/* Writes values[from .. from + IN_FULL - 1], of `count`, as text. */
 typedef void write_values(char *text, size_t capacity, const void *values, size_t from, size_t count);
 
 static void write_floats(char *text, size_t capacity, const void *values, size_t from, size_t count) {
@@ -81,7 +82,8 @@ static void write_wholes(char *text, size_t capacity, const void *values, size_t
         length += (size_t)snprintf(text + length, capacity - length, i > from ? " %lld" : "%lld", (long long)value[i]);
 }
 
-/* The first ones in full, a few a line; then blocks, each as long as all before it. The first line that differs says where. */
+/* The first values in full, a few a line; then blocks, each as long as all before it. The first line that differs shows
+ * the position. */
 static void see_values(probe *p, const char *what, const void *values, size_t count, size_t size, write_values *write) {
     char text[IN_FULL * 24] = "none", name[192];
     write(text, sizeof text, values, 0, count);
@@ -145,12 +147,12 @@ static ls_status parse(struct settings *s, int argc, char **argv, ls_parsed *par
 static ls_status run(const struct settings *s, const probe_check *checks) {
     const probe_check *check = checks;
     while (check->name && (!s->check || strcmp(check->name, s->check) != 0)) check++;
-    if (!check->name) return ls_fail(LS_ERR_USAGE, "there is no check '%s'", s->check ? s->check : "");
+    if (!check->name) return ls_fail(LS_ERR_USAGE, "unknown check '%s'", s->check ? s->check : "");
     probe p = {.fd = s->out ? open(s->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : STDOUT_FILENO};
     if (p.fd < 0) return ls_fail(LS_ERR_IO, "cannot write %s: %s", s->out, strerror(errno));
     ls_generator_seed(&p.generator, (uint64_t)s->seed);
-    mallopt(M_ARENA_MAX, 2);    /* else each thread takes 64 MiB of the address space, of which there is 1 GiB */
-    (void)!probe_confine(p.fd); /* the grader has said so where it does not work */
+    mallopt(M_ARENA_MAX, 2);    /* else each thread takes 64 MiB of the 1 GiB of address space */
+    (void)!probe_confine(p.fd); /* the grader reports it if this does not work */
     check->run(&p);
     put_line(&p, "end", check->name, NULL);
     return LS_OK;

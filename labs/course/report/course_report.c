@@ -1,9 +1,9 @@
-/* course_report — the parts of a student's report (`make report`, labs/course/report.sh) that others wrote, made harmless:
- * what it prints can stand in an HTML page.
+/* course_report — sanitises the parts of a student's report (`make report`, labs/course/report.sh) that others wrote:
+ * its output can be put into an HTML page.
  *
  *     build/course_report --as=answers FILE
  *
- * Exit status: 0 it is printed; 1 it cannot be read or, of a picture, not be shown: then what was printed is why; 2 wrong
+ * Exit status: 0 printed; 1 the file cannot be read, or a picture cannot be shown: then the reason is printed; 2 wrong
  * usage. */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static ls_status put_file(const char *path, bool answers) {
     return status;
 }
 
-/* Also what makes a picture unreadable is a reason for the page, and no error of this program. */
+/* The error of an unreadable picture is also a reason for the page, not an error of this program. */
 static ls_status put_picture(const char *path, const char *prefix) {
     char why[SVG_WHY_CAPACITY] = "", *text = NULL, *drawn = NULL;
     size_t nbytes = 0, drawn_nbytes;
@@ -54,7 +54,7 @@ static ls_status put_picture(const char *path, const char *prefix) {
     return why[0] ? LS_ERR_INVALID : LS_OK;
 }
 
-/* --- facts for page.awk: lines of a key and fields, which --as=text still has to make harmless --------------------------- */
+/* --- facts for page.awk: lines of a key and fields, which --as=text still has to sanitise ------------------------- */
 
 static void put_field(const char *text) {
     putchar('\t');
@@ -73,7 +73,8 @@ static void put_judged(ls_json *json, const cJSON *check) {
     printf("\t%d", (int)ls_json_whole(json, check, "points", 0, 1000));
     printf("\t%d", (int)ls_json_whole(json, check, "of", 0, 1000));
     put_field(ls_json_text(json, check, "invariant"));
-    put_field(ls_json_text(json, check, "why"));
+    bool has_chinese = cJSON_HasObjectItem(check, "why_zh"); /* older graders do not write it */
+    put_field(ls_json_text(json, check, language == WORDS_CHINESE && has_chinese ? "why_zh" : "why"));
     putchar('\n');
 }
 
@@ -149,8 +150,8 @@ int main(int argc, char **argv) {
     if (status == LS_OK && !parsed.help) {
         const char *file = argv[parsed.first_operand];
         if (argc - parsed.first_operand != (as != AS_MACHINE))
-            status =
-                ls_fail(LS_ERR_USAGE, as == AS_MACHINE ? "--as=machine takes no file" : "which file? it takes one");
+            status = ls_fail(LS_ERR_USAGE,
+                             as == AS_MACHINE ? "--as=machine takes no file" : "course_report takes exactly one file");
         else if (prefix[strspn(prefix, "abcdefghijklmnopqrstuvwxyz0123456789-")])
             status = ls_fail(LS_ERR_USAGE, "--prefix takes letters, digits and hyphens");
         else

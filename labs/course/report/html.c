@@ -1,7 +1,7 @@
 /* html — escaping.
- *   idea  : the text is read as characters, not as bytes. So no byte of it reaches the page that was not understood
- *   why   : a stray byte of a broken sequence can swallow the quote behind it, a zero byte ends the page, and U+202E
- *           shows code in another order than a compiler reads it */
+ *   idea  : the text is read as characters, not as bytes. So only valid characters reach the page
+ *   why   : a stray byte of a broken sequence can hide the quote after it, a null byte ends the page, and U+202E shows
+ *           code in a different order than a compiler reads */
 #include "labs/course/report/html.h"
 
 #include <locale.h>
@@ -41,10 +41,10 @@ void html_put(FILE *page, const char *text, size_t nbytes) {
         wchar_t character = 0;
         mbstate_t state = {0};
         size_t length = mbrtowc(&character, at, (size_t)(end - at), &state);
-        bool broken = length > nbytes || character > 0x10FFFF; /* -1: no UTF-8, -2: cut */
+        bool broken = length > nbytes || character > 0x10FFFF; /* -1: not UTF-8, -2: cut */
         if (broken) character = 0;
         if (character == 0) length = 1;
-        bool line_end = character == '\r' && (at + 1 == end || at[1] == '\n'); /* as Windows ends them */
+        bool line_end = character == '\r' && (at + 1 == end || at[1] == '\n'); /* a line end of Windows */
         if (!line_end) put_character(page, character, at, length);
         at += length;
     }

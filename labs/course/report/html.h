@@ -1,4 +1,4 @@
-/* Text of others in an HTML page: whatever it holds, a reader sees it as text. */
+/* Puts untrusted text into an HTML page: whatever it contains, a browser shows it as text. */
 #ifndef LABS_COURSE_REPORT_HTML_H
 #define LABS_COURSE_REPORT_HTML_H
 
@@ -6,11 +6,11 @@
 #include <stdio.h>
 
 /* Writes `nbytes` of text so that nothing in it is markup, within an element or within an attribute's double quotes.
- * What is no UTF-8, a control character (but for line feeds and tabs) or one that turns the direction of writing is
- * shown as U+FFFD, the sign for "not a character". */
+ * Invalid UTF-8, control characters (except line feeds and tabs) and characters that change the direction of writing
+ * are shown as U+FFFD, the replacement character. */
 void html_put(FILE *page, const char *text, size_t nbytes);
 
-/* The same for a text that ends with a zero byte. */
+/* The same for a null-terminated text. */
 void html_put_text(FILE *page, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
-/* markdown — md4c finds blocks and spans; what it finds is written from the lists below, and all text through html_put.
- *   idea   : the text is cut at the questions, and each part read for itself: an answer right below its question is no part
- *            of it, and a fence or a link that is not closed ends with the answer
- *   as meant: "2*n*(N-1)" is a product. A star between letters or digits is none of Markdown's, nor is any "_" */
+/* markdown — md4c finds blocks and spans; elements are written from the lists below, and all text by html_put.
+ *   idea   : the text is cut at the questions, and each part is parsed separately: an answer directly below its
+ *            question is not part of it, and an unclosed fence or link ends with the answer
+ *   as meant: "2*n*(N-1)" is a product. A star between letters or digits is not markup, nor is any "_" */
 #include "labs/course/report/markdown.h"
 
 #include <ctype.h>
@@ -13,14 +13,14 @@
 
 #include "labs/course/report/html.h"
 
-enum { MOST_LEVELS = 32, TIMES = 1 }; /* TIMES stands for a "*" that Markdown does not see */
+enum { MOST_LEVELS = 32, TIMES = 1 }; /* TIMES stands for a "*" that is not markup */
 
 typedef struct writer {
     FILE *page;
-    const char *open[MOST_LEVELS]; /* elements that lie deeper are not written; what is in them is */
+    const char *open[MOST_LEVELS]; /* deeper elements are not written, but their content is */
     int depth;
-    size_t left; /* of what may come of this text: rows of a table can have more cells than letters */
-    bool words;  /* something else than headings was written */
+    size_t left; /* limit for this text's output: rows of a table can have more cells than letters */
+    bool words;  /* text outside headings was written */
 } writer;
 
 static int take(writer *w, size_t amount) {
@@ -40,7 +40,8 @@ static int begin(writer *w, const char *element, unsigned first) {
     return take(w, 1);
 }
 
-/* With what was begun in it. md4c 0.4.8 may also end what it has not begun: a code span that begins in an address. */
+/* Also ends elements begun within it. md4c 0.4.8 may end an element that it has not begun: a code span that begins in
+ * an address. */
 static int end(writer *w, const char *element) {
     int at = w->depth - 1;
     while (at >= 0 && element != w->open[at]) at--;
@@ -106,7 +107,7 @@ static int end_span(MD_SPANTYPE type, void *detail, void *to) {
     return end(to, span_element(type));
 }
 
-/* Whether anything but headings came of it. Text of which too much would come is written as it was typed. */
+/* Returns whether text outside headings was written. A text with too much output is written as it was typed. */
 static bool put_part(FILE *page, const char *text, size_t nbytes) {
     char *drawn = NULL;
     size_t drawn_nbytes = 0;
@@ -140,7 +141,8 @@ static bool begins_question(const char *line, const char *end) {
     return line > digits && end - line > 1 && (*line == '.' || *line == ')') && line[1] == ' ';
 }
 
-/* Where the part that begins at `text` ends: a question with its last line that is quoted, an answer before a question. */
+/* The end of the part that begins at `text`: a question ends with its last quoted line, an answer before the next
+ * question. */
 static char *end_of_part(char *text, char *end, bool question) {
     char *line = text;
     while (line < end && (question ? *line == '>' : !begins_question(line, end))) {

@@ -2,15 +2,15 @@
 #     -v part=labs -v sums=FILE: a section for each lab; and its line of the summary, to FILE
 #         lab NUMBER TITLE, and in any order:
 #             state same, other or never: whether it was graded | sheet FILE: where answers belong
-#             predict QUESTION PREDICTED SIGN KIND VALUE | remark TEXT: a line of predict.txt that is no prediction
-#             check NAME WORDS: what must hold, in the page's language | grade POINTS OF SEED | judged NAME held-or-lost VERDICT POINTS OF INVARIANT WHY
+#             predict QUESTION PREDICTED SIGN KIND VALUE | remark TEXT: a line of predict.txt that is not a prediction
+#             check NAME WORDS: the invariant, in the page's language | grade POINTS OF SEED | judged NAME held-or-lost VERDICT POINTS OF INVARIANT WHY
 #             picture NAME KINDS GNUPLOT FILE, or picture NAME '' '' '' WHY: not shown | more COUNT
 #             code FILE | answers FILE: as course_report --as=text and --as=answers wrote them
 #         programs FOLDER: pictures alone
 #         end
-#     -v part=head: what stands above, from those lines of the summary, machine KEY VALUE and student NAME
-# Runs nothing: there is no script in the page, nor a link to anywhere; the policy in its head forbids both once more, should a way around
-# course_report be found. All fields have been through course_report --as=text, which leaves nothing in them that is markup.
+#     -v part=head: the head, from those lines of the summary, machine KEY VALUE and student NAME
+# The page has no scripts and no links; the policy in its head also forbids both, in case course_report is bypassed. All
+# fields have been through course_report --as=text, which leaves no markup in them.
 
 BEGIN {
     FS = "\t"
@@ -27,7 +27,7 @@ function share(label, some, all) { return "<td class=\"number\" data-label=\"" s
 function column(key, class) { return "<th scope=\"col\"" (class ? " class=\"" class "\"" : "") ">" say(key) "</th>" }
 function table(class, columns) { return "<table class=\"" class "\"><thead><tr>" columns "</tr></thead><tbody>\n" }
 
-# What course_report wrote, but no more lines than that; counts questions and those without an answer.
+# Copies the output of course_report, up to `most` lines; counts questions and those without an answer.
 function copy(file, most, line, count) {
     while ((getline line <file) > 0) {
         questions += line == "<div class=\"question\">"
@@ -91,7 +91,7 @@ function put_grade() {
         table("checks", column("check") column("invariant") column("verdict") column("points", "number")) judged "</tbody></table>"
 }
 
-# With what a picture says of itself in its second line ("measured on ...", "replayed on ..."), all that is there.
+# A caption has all of the kinds that the picture names ("measured", "replayed", ...).
 function put_figures(i, k, kinds, count, caption) {
     for (i = 0; i < figures; i++) {
         print "<figure>"

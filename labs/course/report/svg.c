@@ -1,10 +1,10 @@
 /* svg — an SVG file as a part of an HTML page.
- *   idea  : expat reads the file, and what is known to be harmless is written anew: elements that draw, attributes that say
- *           how, values of few characters. Nothing is copied. Anything else refuses the picture: scripts, styles, links,
- *           foreign HTML, animations, pictures in the picture, entities of its own
- *   names : ids and what refers to them get the picture's prefix: all of gnuplot's pictures have a #gpPt0
- *   loops : only single shapes keep their ids, so that a <use> cannot stand for a group of further uses, and a file of
- *           a kilobyte cannot ask for a billion shapes */
+ *   idea  : expat reads the file, and only harmless content is written again: drawing elements, their attributes,
+ *           values of few characters. Nothing is copied. A picture with anything else is refused: scripts, styles,
+ *           links, foreign HTML, animations, embedded pictures, entity declarations
+ *   names : ids and references to them get the picture's prefix: all of gnuplot's pictures have a #gpPt0
+ *   loops : only single shapes keep their ids, so that a <use> cannot refer to a group of further uses, and a file of a
+ *           kilobyte cannot draw a billion shapes */
 #include "labs/course/report/svg.h"
 
 #include <ctype.h>
@@ -19,6 +19,13 @@
 #include "common/base/log.h"
 #include "labs/course/report/html.h"
 
+/* Expat 2.9 (Debian 13) calls the older function deprecated; 2.5 (Debian 12) has only the older one. */
+#if XML_MAJOR_VERSION * 100 + XML_MINOR_VERSION >= 209
+#define LINE_NUMBER_OF XML_GetCurrentLineNumber64
+#else
+#define LINE_NUMBER_OF XML_GetCurrentLineNumber
+#endif
+
 enum { MOST_LEVELS = 64, MOST_USES = 50000 };
 
 typedef struct reader {
@@ -29,7 +36,8 @@ typedef struct reader {
     int depth, uses;
 } reader;
 
-/* What gnuplot writes, in all of its styles; each name stands between blanks. `ignored` is read and not written. */
+/* The elements that gnuplot writes, in all of its styles, each between blanks. `ignored` elements are read and not
+ * written. */
 static const char elements[] = " g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood "
                                "feComposite title desc ",
                   shapes[] = " path circle ellipse rect line polyline polygon text use filter ",
@@ -69,7 +77,7 @@ static bool is_plain(const char *value, const char *more) {
     return true;
 }
 
-/* The id that the value is, but for what stands before and behind it; "" where it is none. */
+/* The id in the value, without `before` and `behind`; "" if there is none. */
 static void take_id(char id[64], const char *value, const char *before, const char *behind) {
     int length = 0;
     bool begins = strncmp(value, before, strlen(before)) == 0;
@@ -93,11 +101,11 @@ static void put_attribute(reader *r, const char *element, const char *name, cons
     } else if (is_in(attributes, name) && is_plain(value, "")) {
         fprintf(r->page, " %s=\"%s\"", name, value);
     } else if (!is_in(ignored, name) || !(styled[0] || is_plain(value, ":;"))) {
-        refuse(r, "the attribute %.30s of its <%.20s> is not let through, or its value is not", name, element);
+        refuse(r, "the attribute %.30s of its <%.20s>, or the value, is not permitted", name, element);
     }
 }
 
-/* The outermost element: it fills the width that the page gives it. */
+/* The outermost element, which fills the width available on the page. */
 static void put_picture(reader *r, const char **list) {
     double box[4] = {0, 0, NAN, NAN};
     for (bool boxed = false; *list; list += 2) {
@@ -106,29 +114,29 @@ static void put_picture(reader *r, const char **list) {
         else if (!boxed && (is(list[0], "width") || is(list[0], "height")))
             sscanf(list[1], "%lf", &box[is(list[0], "width") ? 2 : 3]);
         else if (!is_in(of_picture, list[0]))
-            refuse(r, "the attribute %.30s of its <svg> is not let through", list[0]);
+            refuse(r, "the attribute %.30s of its <svg> is not permitted", list[0]);
     }
     bool sized = isfinite(box[0]) && isfinite(box[1]) && box[2] > 0 && box[3] > 0 && box[2] < 1e6 && box[3] < 1e6;
-    if (!sized) refuse(r, "it has no size");
+    if (!sized) refuse(r, "the picture has no size");
     fprintf(r->page, "<svg role=\"img\" viewBox=\"%g %g %g %g\" aria-label=\"", box[0], box[1], box[2], box[3]);
     html_put_text(r->page, r->label);
     fputs("\">", r->page);
 }
 
-/* --- what expat calls, also once more after a refusal ---------------------------------------------------------------- */
+/* --- callbacks of expat, which may be called again after a refusal ------------------------------------------------ */
 
 static void begin_element(void *to, const char *name, const char **list) {
     reader *r = to;
     if (r->why[0]) return;
     r->uses += is(name, "use");
     if (r->depth == 0 && !is(name, "svg"))
-        refuse(r, "it is no SVG picture");
+        refuse(r, "the picture is not SVG");
     else if (r->depth > 0 && !is_in(elements, name))
-        refuse(r, "it has an element <%.40s>", name);
+        refuse(r, "the picture has a forbidden element <%.40s>", name);
     else if (r->depth++ == MOST_LEVELS)
-        refuse(r, "its elements lie too deep in each other");
+        refuse(r, "its elements are nested too deep");
     else if (r->uses > MOST_USES)
-        refuse(r, "it uses shapes more than %d times", MOST_USES);
+        refuse(r, "the picture uses shapes more than %d times", MOST_USES);
     else if (r->depth == 1)
         put_picture(r, list);
     else
@@ -148,7 +156,7 @@ static void put_words(void *to, const char *text, int nbytes) { html_put(((reade
 
 static void begin_type(void *to, const char *name, const char *file, const char *public_id, int has_own) {
     (void)name, (void)file, (void)public_id;
-    if (has_own) refuse(to, "it defines entities of its own");
+    if (has_own) refuse(to, "the picture defines entities of its own");
 }
 
 void svg_put(FILE *page, char why[SVG_WHY_CAPACITY], const char *text, size_t nbytes, const char *prefix,
@@ -162,7 +170,7 @@ void svg_put(FILE *page, char why[SVG_WHY_CAPACITY], const char *text, size_t nb
         XML_SetStartDoctypeDeclHandler(r.parser, begin_type);
         if (XML_Parse(r.parser, text, (int)nbytes, true) != XML_STATUS_OK && !why[0])
             snprintf(why, SVG_WHY_CAPACITY, "it is not well-formed XML: %s in line %lu",
-                     XML_ErrorString(XML_GetErrorCode(r.parser)), (unsigned long)XML_GetCurrentLineNumber(r.parser));
+                     XML_ErrorString(XML_GetErrorCode(r.parser)), (unsigned long)LINE_NUMBER_OF(r.parser));
     }
     XML_ParserFree(r.parser);
 }

@@ -1,4 +1,4 @@
-/* calibrate — measures what this machine's CPU devices reach, prints it, and writes it as a node for replay. */
+/* calibrate — measures the performance of this machine's CPU devices, prints it, and writes it as a node for replay. */
 #include <stdio.h>
 
 #include "common/base/file.h"
@@ -14,13 +14,13 @@
 static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool *help) {
     const ls_option table[] = {
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &settings->out, .argument = "FILE",
-         .help = "where the node is written to; its folder must exist"},
+         .help = "file for the node; its folder must exist"},
         {.kind = LS_OPTION_FLAG, .name = "beyond-cache", .to.flag = &settings->beyond_cache,
-         .help = "sizes that no cache holds, as of a network whose parameters do not fit into one"},
+         .help = "measure sizes beyond the caches, as of a network whose parameters exceed them"},
         {.kind = LS_OPTION_FLAG, .name = "hosts", .to.flag = &settings->hosts,
-         .help = "only the network between the hosts of a job (ddprun --nnodes M), added to the file that there is"},
+         .help = "measure only the network between the hosts of a job (ddprun --nnodes M), and add the result to the existing file"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &settings->timeout_s, .argument = "SECONDS",
-         .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S), .help = "with --hosts: deadline of every wait for another rank"},
+         .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S), .help = "with --hosts: deadline of every wait for another rank, in seconds"},
         {.kind = LS_OPTION_FLAG, .name = "quick", .to.flag = &settings->quick,
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},

@@ -1,21 +1,21 @@
-/* conclude — from what was measured to the figures of a node.
- *   idea  : every figure is a median (estimate.c), and most are direct ones: a difference of two times, each with its
- *           disturbances, may come out as anything. Two are differences: a kernel's floor, which has a least value, and
- *           what taking lines back costs, which counts only where the two times are clearly apart
- *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
+/* conclude — derives the figures of a node from the measurements.
+ *   idea  : every figure is a median (estimate.c), and most are measured directly: a difference of two times, each with
+ *           its disturbances, is unreliable. Two are differences: a kernel's floor, which has a least value, and the
+ *           cost of taking lines back, which counts only if the two times differ clearly
+ *   limits: factors below 1 and times below 0 are noise: the file has 1, and the least possible time */
 #include <math.h>
 
 #include "labs/replay/calibrate/calibrate.h"
 
 #define LEAST_KERNEL_US 0.01
 #define LESS 0.998
-#define CACHE_BYTES (1 << 20) /* where the system does not tell: [K] common for a core's own */
-#define SHARED 1.5            /* two copies at once that take so many times as long as one share what they cross */
+#define CACHE_BYTES (1 << 20) /* if the system does not report it: [K] common for a core's own */
+#define SHARED 1.5            /* two copies at once share a link if they take this many times as long as one */
 
 double calibrate_rate(double amount, double us) { return amount / us * 1e-3; }
 
-/* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
- * is hops. */
+/* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. With one number of ranks, hops
+ * account for all of it. */
 static void fit_latency(const calibrate_table *table, struct ls_node_collectives *node) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (int i = 0; i < table->row_count; i++) {
@@ -38,8 +38,8 @@ static double products_GFLOPs(const calibrate_figures *f, const calibrate_spread
     return best;
 }
 
-/* What the numbers of samples reach of the best rate. Those that took longer than larger ones were disturbed, and get
- * LESS than the larger one's time: what the file's four digits do not undo. */
+/* The share of the best rate that each number of samples reaches. Numbers that took longer than larger ones were
+ * disturbed, and get LESS times the larger one's time: four digits keep that difference. */
 static void fill_shares(const calibrate_figures *f, struct ls_node_device *device) {
     double us = INFINITY;
     device->product_count = f->batch_count;
@@ -50,7 +50,7 @@ static void fill_shares(const calibrate_figures *f, struct ls_node_device *devic
     }
 }
 
-/* INFINITY: nothing to take back, or the two times are not clearly apart. */
+/* INFINITY: nothing to take back, or the two times do not differ clearly. */
 static void fill_reclaim(const calibrate_figures *f, struct ls_node_device *device) {
     bool apart = f->taken_bytes > 0 && f->taken_us.low > f->kept_us.high;
     double more_us = apart ? f->taken_us.median - f->kept_us.median : 0;
@@ -63,7 +63,7 @@ double calibrate_bus_bytes(enum ls_node_operation operation, const calibrate_row
     return turns * (row->ranks - 1) / row->ranks * (double)row->bytes;
 }
 
-/* Of the largest message. 0: none was measured. */
+/* The bus bandwidth of the largest message. 0: none was measured. */
 static double bus_GBps(const calibrate_figures *f, enum ls_node_operation operation) {
     const calibrate_table *table = &f->tables[operation];
     if (table->row_count == 0) return 0;

@@ -1,10 +1,10 @@
-/* devices — what one CPU device reaches, alone and beside others.
- *   idea  : the jobs are the calls of which training consists, in sizes that training has. measure.c runs them
- *   caches: what a network uses again finds in the caches what fits into them. So there are two sets of sizes: in one
- *           all stays in caches; in the other nothing does: weights of many layers take turns, passes and copies
- *           go through memory piece by piece, each piece long gone from the caches when its turn comes again. Pieces,
+/* devices — the performance of one CPU device, alone and beside others.
+ *   idea  : the jobs are the calls of training, in sizes of training. measure.c runs them
+ *   caches: data that a network uses again stays in the caches if it fits. So there are two sets of sizes: in one all
+ *           data stays in caches; in the other none does: weights of many layers alternate, and passes and copies go
+ *           through memory piece by piece, each piece evicted from the caches before its next turn. They use pieces,
  *           since a run must be short (measure.c)
- *   order : the calling thread's part is done by a thread that is bound to device 0, as in the programs */
+ *   order : a thread that is bound to device 0 does the calling thread's part, as in the programs */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,22 +17,22 @@
 
 enum { DEVICES_MAX = 8, BATCH_MAX = 1024, SMALL_BYTES = 64, COPY_BYTES = 4 << 20 };
 
-/* Sizes: with one layer all stays in caches; beyond them, weights of many layers take turns, as in a network. */
+/* Sizes: with one layer all data stays in caches; beyond caches, weights of many layers alternate, as in a network. */
 struct sizes {
     int width, layers;
-    int copies; /* of COPY_BYTES, that take turns */
+    int copies; /* of COPY_BYTES, used in turn */
 };
 static const struct sizes near = {512, 1, 1}, far = {1024, 24, 16};
 
-/* 128 KiB, 8 MiB, 128 MiB of floats, and how many of them a call passes over. */
+/* 128 KiB, 8 MiB, 128 MiB of floats, and the number of them that a call passes over. */
 static const size_t pass_counts[CALIBRATE_PASSES] = {1 << 15, 1 << 21, 1 << 25};
 static const size_t pass_pieces[CALIBRATE_PASSES] = {1 << 15, 1 << 21, 1 << 20};
 
-/* What a device's thread needs. */
+/* The state of a device's thread. */
 struct calibrate_worker {
     ls_device *device;
     ls_stream *compute, *copy, *comm;
-    float *x, *w, *y, *pass; /* products: BATCH_MAX x width, layers of width x width, BATCH_MAX x width */
+    float *x, *w, *y, *pass; /* multiplies: BATCH_MAX x width, layers of width x width, BATCH_MAX x width */
     const struct sizes *sizes;
     int *turn; /* of layers and pieces */
     char *from, *to;
@@ -44,10 +44,10 @@ struct calibrate_worker {
 
 /* --- the jobs ----------------------------------------------------------------------------------------------------- */
 
-/* Forward and both gradients of a linear layer of width x width with so many samples. */
+/* Forward and both gradients of a linear layer of width x width with that many samples. */
 static ls_status three_products(const struct calibrate_worker *w, ls_dtype dtype, size_t rows) {
     size_t width = (size_t)w->sizes->width, layers = (size_t)w->sizes->layers, turn = (size_t)(*w->turn)++;
-    /* of three layers, far from one another: none finds what another one has just used */
+    /* of three layers, far from one another: none reuses data of another */
     float *first = w->w + turn % layers * width * width, *second = w->w + (turn + layers / 3) % layers * width * width,
           *third = w->w + (turn + 2 * layers / 3) % layers * width * width;
     ls_gemm(w->compute, dtype, false, true, rows, width, width, w->x, first, 0, dtype, w->y, w->workspace);
@@ -104,13 +104,13 @@ static ls_status smallest_collective(const struct calibrate_worker *w, int unuse
     return ls_comm_all_reduce(w->alone, w->comm, w->pass, 1, LS_FP32, LS_REDUCE_SUM);
 }
 
-/* Into the peer's pool, the peer's copies come back. */
+/* Copies into the peer's pool; the peer copies in the other direction. */
 static ls_status copy_to_peer(const struct calibrate_worker *w, int bytes) {
     size_t at = (size_t)((*w->turn)++ % w->sizes->copies) * COPY_BYTES;
     return ls_copy_now(w->copy, w->peer->to + at, w->from + at, (size_t)bytes);
 }
 
-/* What the peer passes over. */
+/* Reads the data that the peer passes over. */
 static ls_status read_of_peer(const struct calibrate_worker *w, int which) {
     return ls_copy_now(w->copy, w->to, w->peer->pass, sizeof(float) * pass_pieces[which]);
 }
@@ -129,7 +129,7 @@ static ls_status take_memory(struct calibrate_worker *worker, int place) {
         if (one > workspace) workspace = one;
         if (other > workspace) workspace = other;
     }
-    bool all = place == 0 || worker->sizes == &far; /* sizes, or that for sharing */
+    bool all = place == 0 || worker->sizes == &far; /* all sizes, or only the one for sharing */
     size_t pass = pass_counts[all ? CALIBRATE_PASSES - 1 : CALIBRATE_NODE_PASS] * sizeof(float);
     const struct {
         void *to;
@@ -209,7 +209,7 @@ static ls_status measure_sharing(calibrate_figures *f, const struct calibrate_wo
                   {&f->products_beside_copies, products, copies, 1},
                   {&f->copies_both, copies, copies, 1}};
     size_t count = sizeof shared / sizeof *shared;
-    bool one_core = f->cores < 2; /* beside others means half the time there, which says nothing */
+    bool one_core = f->cores < 2; /* beside others each gets half of the core, so factors are meaningless */
     struct calibrate_pairs pairs = {.factor = 1};
     ls_status status = LS_OK;
     f->copy_bytes = COPY_BYTES;
@@ -237,7 +237,7 @@ static ls_status measure_take_back(calibrate_figures *f, const struct calibrate_
     return status;
 }
 
-/* What the thread of device 0 does. */
+/* The work of device 0's thread. */
 struct first {
     calibrate_figures *figures;
     const calibrate_settings *settings;
@@ -266,8 +266,8 @@ static void *first_main(void *argument) {
     return NULL;
 }
 
-/* A thread of its own for device 0, as in the programs: this one must stay on all cores, since that is where devices
- * look for the cores that there are. */
+/* Starts a separate thread for device 0, as in the programs: the calling thread must not be pinned, since devices
+ * determine the available cores from it. */
 ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings *settings) {
     struct calibrate_worker workers[DEVICES_MAX] = {0};
     int turns[DEVICES_MAX] = {0};

@@ -1,19 +1,19 @@
-/* estimate — from the times of runs to the one that is believed, on a machine that does other things, too.
- *   idea  : the median. Steps of training are told by their medians, on the same machine with whatever else it does,
- *           and what the figures are for is to predict them. The fastest tenth, what the machine does while nothing
- *           else runs, is less noisy, but a machine that is never left alone does not keep what it promises
- *   factor: how many times as long something takes beside something else is the median of ratios, each of two runs that
- *           followed one another: what slows both of them is in neither
- *   limits: with more than half of its runs disturbed a figure is too slow. A slow quartile far from the fastest tenth
- *           says that this may be so */
+/* estimate — one figure from the times of several runs, on a machine that also runs other work.
+ *   idea  : the median. Training steps are reported by their medians, on the same machine with its other work, and the
+ *           figures are to predict them. The fastest tenth, the machine's speed while nothing else runs, is less noisy,
+ *           but a machine that is never idle does not reach it
+ *   factor: the slow-down of a job by another is the median of ratios, each of two consecutive runs: a disturbance that
+ *           slows both cancels
+ *   limits: if more than half of its runs are disturbed, a figure is too slow. A slow quartile far from the fastest
+ *           tenth indicates this */
 #include <math.h>
 
 #include "common/base/statistics.h"
 #include "labs/replay/calibrate/calibrate.h"
 
 #define FASTEST 0.1
-#define ROUGH 1.5        /* of an undisturbed machine, quartiles and fastest tenth are within a few percent */
-#define ROUGH_WAKING 3.0 /* within half; a thread that must first get its core back takes ten times as long */
+#define ROUGH 1.5        /* on an undisturbed machine, quartiles and fastest tenth are within a few percent */
+#define ROUGH_WAKING 3.0 /* within half; a thread that must first regain its core takes ten times as long */
 
 calibrate_spread calibrate_spread_of(double *values, int count) {
     ls_sort(values, (size_t)count);
@@ -40,8 +40,8 @@ int calibrate_straighten(calibrate_row *rows, int count) {
     return lowered;
 }
 
-/* By the fastest tenth and not by the lower quartile alone: a load that never ceases slows both quartiles alike. Not
- * "more than": NaN is rough. */
+/* Compares with the fastest tenth and not with the lower quartile alone: a permanent load slows both quartiles equally.
+ * Not "more than": NaN is rough. */
 static bool is_rough(const calibrate_spread *us, double limit) { return !(us->high <= limit * us->fast); }
 
 bool calibrate_is_rough(const calibrate_figures *f) {

@@ -1,8 +1,7 @@
-/* hand_over — from a flag's raising by one thread until another goes on: two threads of two devices throw a ball to
- * and fro by two flags, waiting as the programs' threads do. Half of there and back is the figure; the two ways are
- * measured together, since no clock is needed that both read at the same time. Twice: each holds the ball so long that
- * the other goes to sleep, and to be woken takes a hundred times as long as to see a flag; and so shortly that it is
- * still looking. */
+/* hand_over — the time from a thread's raising of a flag until another continues: two threads of two devices play
+ * ping-pong with two flags, waiting as the programs' threads do. The figure is half of a round trip, so no clock has to
+ * agree between the two. It is measured twice: with holds so long that the other thread sleeps, and waking it takes a
+ * hundred times as long as seeing a flag; and with holds so short that it still spins. */
 #include <pthread.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 #include "common/base/log.h"
 #include "labs/replay/calibrate/calibrate.h"
 
-enum { THROWS = 5, RUNS = CALIBRATE_RUNS_MAX }; /* runs of 2 ms: short enough for gaps in what else runs */
+enum { THROWS = 5, RUNS = CALIBRATE_RUNS_MAX }; /* runs of 2 ms: short enough for gaps in other load */
 
 #define LONG_US 200.0 /* longer than threads spin */
 #define SHORT_US 10.0
@@ -19,13 +18,13 @@ enum { THROWS = 5, RUNS = CALIBRATE_RUNS_MAX }; /* runs of 2 ms: short enough fo
 
 struct game {
     ls_flag there, back;
-    ls_device *device; /* of the thread that throws back */
+    ls_device *device; /* of the thread that answers */
     uint32_t throws;
     double held_us;
     ls_status status;
 };
 
-/* Works, as far as the other thread can see. */
+/* Spins for held_us, to the other thread as if working. */
 static void hold(double held_us) {
     double end_us = ls_now_us() + held_us;
     while (ls_now_us() < end_us) continue;

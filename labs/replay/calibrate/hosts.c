@@ -1,12 +1,12 @@
-/* hosts — the network between the hosts of a job (--hosts): how long all-reduces of all its ranks take.
- *   idea  : the times are a table, for jobs that lie as this one. For others, replay's ring over M hosts takes base +
+/* hosts — the network between the hosts of a job (--hosts): the times of all-reduces of all its ranks.
+ *   idea  : the times are a table, for jobs with the same layout. For others, replay's ring over M hosts takes base +
  *           2 (W - 1) hop + 2 (M - 1) network_hop + 2 (W - 1) / W S / network (cost.h). base and hop are the node
- *           file's; a straight line through the message of 64 KiB, which is longer than what ranks exchange in one round,
- *           and the largest gives the other two
- *   order : size after size, each four times the last, until a run takes LONGEST_US; ranks learn from rank 0 how many
- *           runs there are, and whether there is a next size
- *   time  : rank 0's clock, from the end of a barrier to its own result: hosts have clocks of their own. A barrier's end
- *           comes to another host some hops later, which is in the time of the smallest message
+ *           file's; a straight line through the message of 64 KiB, which is longer than the messages of one round, and
+ *           the largest gives the other two
+ *   order : size after size, each four times the last, until a run takes LONGEST_US; rank 0 tells the other ranks the
+ *           number of runs, and whether there is a next size
+ *   time  : rank 0's clock, from the end of a barrier to its own result: hosts have clocks of their own. A barrier ends
+ *           some hops later on another host, which the time of the smallest message includes
  *   fails : rank 0 opens the node file before it joins; the others wait for it until the deadline */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #include "labs/replay/calibrate/calibrate.h"
 
 #define LONGEST_US 1e6
-#define ALL_RUNS_US 4e6 /* of a size, if those are not less than LEAST_RUNS */
+#define ALL_RUNS_US 4e6 /* of a size, but at least LEAST_RUNS */
 
 enum {
     SMALLEST_BYTES = 1 << 10,
@@ -62,7 +62,7 @@ static ls_status time_run(struct hosts *h, size_t count, double *us) {
     return status;
 }
 
-/* Rank 0's time becomes everybody's. */
+/* Broadcasts rank 0's time to all ranks. */
 static ls_status share(struct hosts *h, double *us) {
     float value = (float)*us;
     ls_status status = ls_comm_settle(h->stream, ls_comm_broadcast(h->groups.job, h->stream, &value, 1, LS_FP32, 0));
@@ -70,7 +70,7 @@ static ls_status share(struct hosts *h, double *us) {
     return status;
 }
 
-/* *us: of the last run before those that count. */
+/* *us: the time of the last run before those that count. */
 static ls_status time_size(struct hosts *h, uint64_t nbytes, double *us) {
     double runs_us[MOST_RUNS];
     size_t count = nbytes / sizeof(float);
@@ -108,14 +108,14 @@ ls_status calibrate_network(struct ls_node_collectives *network, const calibrate
     double us_per_byte = (last->written_us - first->written_us) / (double)(last->bytes - first->bytes);
     double turns = 2.0 * (first->ranks - 1);
     if (!(us_per_byte > 0))
-        return ls_fail(LS_ERR_INVALID, "no rate follows from all-reduces that take no longer with more bytes");
+        return ls_fail(LS_ERR_INVALID, "all-reduces of more bytes take no longer: no rate can be fitted");
     network->network_GBps = calibrate_rate(turns / first->ranks, us_per_byte);
     double latency_us = first->written_us - us_per_byte * (double)first->bytes;
     network->network_hop_us = fmax(0, (latency_us - network->base_us - turns * network->hop_us) / (2.0 * (hosts - 1)));
     return LS_OK;
 }
 
-/* Beside each size, what the line says of it. */
+/* Prints each size with the time by the fitted line. */
 static ls_status print(const struct hosts *h, const struct ls_node_collectives *network) {
     const ls_column columns[] = {{"all-reduce", LS_RIGHT}, {"median\nus", LS_RIGHT}, {"quartiles\nus", LS_RIGHT},
                                  {"runs", LS_RIGHT},       {"GB/s bus", LS_RIGHT},   {"by the line\nus", LS_RIGHT}};
@@ -194,12 +194,12 @@ static ls_status write_network(const struct hosts *h, const struct ls_node_colle
 
 static ls_status refuse_one_host(int ranks) {
     return ls_fail(LS_ERR_USAGE,
-                   "--hosts measures the network between the hosts of a job, and this one has %d rank%s on one host: "
-                   "start it with ddprun --nnodes M on each",
+                   "--hosts measures the network between the hosts of a job, but this job has %d rank%s on one host: "
+                   "start calibrate with ddprun --nnodes M on each",
                    ranks, ranks == 1 ? "" : "s");
 }
 
-/* Rank 0 needs a file to write into. `network` gets what it says within a node. */
+/* Rank 0 needs a file to write into. Sets `network` to the file's figures within a node. */
 static ls_status begin(struct hosts *h, struct ls_node_collectives *network) {
     const ddp_rank *self = &h->self;
     ls_node *node;

@@ -1,17 +1,20 @@
 /* measure — runs of jobs, alone and beside others.
- *   idea  : a job is a call, and a run repeats it for a millisecond: long enough that the clock does not count, short
- *           enough to find a gap in what else the machine does. A call before the clock starts brings what the job
- *           needs into the caches, whatever was there
- *   order : rounds. Jobs take turns, one run each, so that a machine that slows down for a while slows all of them, and
- *           no figure rests on one moment. Long jobs sit out some rounds, evenly
- *   beside: threads of other devices begin at the same moment as the caller, and repeat their job until it has done.
- *           The first millisecond counts for none: a thread that has just started, on a core that was idle, is slow
- *           for reasons that training does not have. Alone is measured in the same way, with nobody beside
- *   fails : the first job that fails ends it; threads beside are stopped and joined in any case */
+ *   idea  : a job is a call, and a run repeats it for a millisecond: long enough that the clock's cost is negligible,
+ *           short enough to fit into a gap of other load. A call before the clock starts loads the job's data into the
+ *           caches
+ *   order : rounds. Jobs alternate, one run each, so that a machine that slows down for a while slows all of them, and
+ *           no figure depends on one moment. Long jobs skip some rounds, evenly
+ *   beside: threads of other devices begin at the same moment as the caller, and repeat their job until the caller's
+ *           has ended. The first millisecond does not count: a thread that has just started, on an idle core, is slow
+ *           for reasons that do not apply to training. "Alone" is measured in the same way, with no thread beside
+ *   clock : CPU time if the thread did all of the work itself, since other load is not part of the machine's rates
+ *   fails : the first job that fails ends the measurement; threads beside are stopped and joined in any case */
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -19,22 +22,32 @@
 
 #define RUN_US 1e3
 #define RUN_BESIDE_US 4e3
-#define ALL_RUNS_US 5e5 /* of one job, if that is not less than RUNS_MIN */
+#define ALL_RUNS_US 5e5 /* of one job, but at least RUNS_MIN */
 #define LEAD_IN_US 1e3
 
 enum { RUNS_MIN = 11, QUICK_RUNS = 5, CALLS_MAX = 1 << 16, TRIES = 3, BESIDE_MAX = 8 };
 
 /* --- alone -------------------------------------------------------------------------------------------------------- */
 
+/* The number of times that the calling thread has blocked. */
+static long count_waits(void) {
+    struct rusage usage = {0};
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : -1;
+}
+
+/* A thread that has never blocked has done all of the work itself: its CPU time counts, which other load does not
+ * lengthen. */
 static ls_status time_calls(const struct calibrate_worker *worker, struct calibrate_job job, int calls, double *us) {
     ls_status status = job.call(worker, job.argument);
-    double begin_us = ls_now_us();
+    long waits = count_waits();
+    double begin_us = ls_now_us(), begin_cpu_us = ls_thread_cpu_us();
     for (int i = 0; i < calls && status == LS_OK; i++) status = job.call(worker, job.argument);
-    *us = (ls_now_us() - begin_us) / calls;
+    double cpu_us = ls_thread_cpu_us() - begin_cpu_us, elapsed_us = ls_now_us() - begin_us;
+    *us = (waits >= 0 && count_waits() == waits ? cpu_us : elapsed_us) / calls;
     return status;
 }
 
-/* Twice as many until the fastest of a few tries is long enough: one try may be long for other reasons. */
+/* Doubles the calls until the fastest of a few tries is long enough: one try may be long for other reasons. */
 static ls_status find_calls(const struct calibrate_worker *worker, struct calibrate_job job, double wanted_us,
                             int *calls, double *run_us) {
     ls_status status = LS_OK;
@@ -64,7 +77,7 @@ struct timed {
 ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
                             const struct calibrate_worker *worker, bool quick) {
     struct timed *timed = calloc((size_t)count, sizeof *timed);
-    ls_status status = timed ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for times");
+    ls_status status = timed ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for times");
     int rounds = quick ? QUICK_RUNS : CALIBRATE_RUNS_MAX;
     for (int i = 0; i < count && status == LS_OK; i++) {
         double run_us = 0;
@@ -105,13 +118,13 @@ static void *beside_main(void *argument) {
     struct round *round = self->round;
     self->status = calibrate_bind(self->worker);
     atomic_fetch_add(&round->ready, 1);
-    while (!atomic_load(&round->begin) && !atomic_load(&round->stop)) continue; /* asleep it would begin late */
+    while (!atomic_load(&round->begin) && !atomic_load(&round->stop)) continue; /* a sleeping thread would begin late */
     while (self->status == LS_OK && !atomic_load(&round->stop))
         self->status = self->job.call(self->worker, self->job.argument);
     return NULL;
 }
 
-/* For a while, without counting. */
+/* Runs the job for a while, untimed. */
 static ls_status lead_in(const struct calibrate_worker *worker, struct calibrate_job job) {
     double end_us = ls_now_us() + LEAD_IN_US;
     ls_status status = LS_OK;

@@ -1,4 +1,4 @@
-/* output — what was measured, for people and as a node file. */
+/* output — the measurements, as text and as a node file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void put_row(ls_table *table, const char *what, const calibrate_spread *u
 }
 
 static const struct {
-    const char *text, *table; /* in print, and the member of the node file */
+    const char *text, *table; /* as printed, and as the member of the node file */
 } operations[LS_NODE_OPERATIONS] = {[LS_NODE_ALL_REDUCE] = {"all-reduce", "all_reduce_us"},
                                     [LS_NODE_ALL_GATHER] = {"all-gather", "all_gather_us"},
                                     [LS_NODE_REDUCE_SCATTER] = {"reduce-scatter", "reduce_scatter_us"}};
@@ -68,7 +68,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
     put_row(table, "the smallest operation, launch included", &f->smallest_us, 0, "");
     put_row(table, "event: a record, or a stream's wait", &f->event_us, 0, "");
     put_row(table, "synchronize with a stream that is done", &f->sync_us, 0, "");
-    put_row(table, "hand-over between two threads, one way", &f->hand_over_us, 0, "");
+    put_row(table, "hand-off between two threads, one way", &f->hand_over_us, 0, "");
     put_row(table, "the same to one that has not gone to sleep", &f->awake_us, 0, "");
     put_row(table, "collective operation of one rank", &f->collective_us, 0, "");
     put_row(table, "smallest copy between devices", &f->copy_smallest_us, 0, "");
@@ -83,7 +83,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
     for (int o = 0; o < LS_NODE_OPERATIONS; o++) put_collectives(table, f, (enum ls_node_operation)o);
 }
 
-/* As it stands in the file, and, if that is not what was measured, why. */
+/* Prints the file's factor and, if it differs from the measured one, why. */
 static void print_factor(const char *what, double measured, double written) {
     printf("  %s: %.2f times as long", what, written);
     if (measured < written) printf(" (measured %.2f, but nothing gets faster by that: chance)", measured);
@@ -92,9 +92,8 @@ static void print_factor(const char *what, double measured, double written) {
 
 static void print_sharing(const calibrate_figures *f) {
     if (f->cores == 1) {
-        puts(
-            "\none core: the ranks of an all-reduce and both threads of a hand-over share it; what devices do to each\n"
-            "other was not measured");
+        puts("\none core: the ranks of an all-reduce and both threads of a hand-off share it; what devices do to each\n"
+             "other was not measured");
         return;
     }
     struct calibrate_node node = calibrate_conclude(f);
@@ -124,7 +123,7 @@ static void print_rates(const calibrate_figures *f) {
     if (calibrate_is_rough(f))
         puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
              "than\n"
-             "1.5 times as long as the fastest tenth, or of the hand-overs more than 3 times. The file says so, too;\n"
+             "1.5 times as long as the fastest tenth, or of the hand-offs more than 3 times. The file says so, too;\n"
              "measure again when nothing else runs");
 }
 
@@ -224,7 +223,7 @@ static void add_collectives(cJSON *root, const struct calibrate_node *node, cons
     }
 }
 
-/* Runs of a shortest message, and of a longest. */
+/* The number of runs of the shortest message, and of the longest. */
 static int least_runs(const calibrate_figures *f, int operation) { return f->tables[operation].rows[0].us.runs; }
 static int most_runs(const calibrate_figures *f, int operation) {
     return f->tables[operation].rows[f->tables[operation].row_count - 1].us.runs;
@@ -319,8 +318,8 @@ ls_status calibrate_write(const calibrate_figures *f, const bench_machine *machi
 
 ls_status calibrate_write_text(const char *path, char *text) {
     ls_node *node;
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node file");
-    ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* what could not be opened is not written */
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the node file");
+    ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* a text that is no node is not written */
     if (status == LS_OK) {
         ls_node_close(node);
         status = ls_file_write_text(path, text);

@@ -1,14 +1,14 @@
-/* ranks — how long collective operations take, among processes as DDP has them: an all-reduce, and its two halves.
+/* ranks — the times of collective operations among processes, as in DDP: an all-reduce, and its two halves.
  *   idea  : ranks are forked and find each other over DDP's store, which this process serves. Each has a CPU device,
  *           bound to its core, and a buffer in memory that the ranks share, which is where DDP's buckets are. Before
- *           each run a rank writes its buffer, as backward and the bucket's filling do, so that it lies in its cache
- *           and not in the others'; before an all-gather only its own part, as an update of that part does
- *   order : rounds, in which sizes and operations take turns; large sizes sit out some, evenly. A moment at which the
- *           machine is busy falls on all of them, and not on one
- *   time  : of a run, from the moment when the last rank has begun to the moment when the last has its result; the
- *           clock is the same in all processes
- *   fails : a rank's exit status tells; those that wait for it end by themselves (comm.h), and by SIGKILL if this
- *           process dies */
+ *           each run a rank writes its buffer, as backward and the bucket's filling do, so that the buffer is in its
+ *           cache and not in the others'; before an all-gather only its own part, as an update of that part does
+ *   order : rounds, in which sizes and operations alternate; large sizes skip some, evenly. So a moment at which the
+ *           machine is busy affects all of them, not one
+ *   time  : of a run, from the moment when the last rank has begun to that when the last rank has its result; the clock
+ *           is the same in all processes
+ *   fails : a rank's exit status shows it; ranks that wait for it fail by themselves (comm.h), and SIGKILL ends all if
+ *           this process dies */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -33,9 +33,9 @@ enum { SIZES_MAX = 9, WARM_UP = 2 };
 
 /* In memory that all ranks share. */
 struct board {
-    ls_flag served; /* the store is there */
+    ls_flag served; /* the store is served */
     char store[DDP_HOST_CAPACITY];
-    double begin_us[LS_COMM_MAX_RANKS], end_us[LS_COMM_MAX_RANKS]; /* of the run that has just been */
+    double begin_us[LS_COMM_MAX_RANKS], end_us[LS_COMM_MAX_RANKS]; /* of the last run */
     calibrate_spread spreads[LS_NODE_OPERATIONS][SIZES_MAX];
 };
 
@@ -44,10 +44,10 @@ struct plan {
     bool quick;
 };
 
-/* 1 KiB, and four times as much each. */
+/* 1 KiB, then four times as much for each further size. */
 static uint64_t size_bytes(int size) { return (uint64_t)1024 << (2 * size); }
 
-/* Of a rank: whole floats, and as many for each. */
+/* The bytes of a rank's part: whole floats, equally many for each rank. */
 static uint64_t part_bytes(const struct plan *plan, int size) {
     return size_bytes(size) / sizeof(float) / (uint64_t)plan->ranks * sizeof(float);
 }
@@ -96,7 +96,7 @@ static ls_status time_run(struct rank *self, enum ls_node_operation operation, s
     return status == LS_OK ? barrier(self) : status;
 }
 
-/* Rank 0, when all have written their times; the next barrier keeps them until it has read them. */
+/* Called by rank 0 when all have written their times, which the next barrier keeps until rank 0 has read them. */
 static double last_run_us(const struct rank *self) {
     double begin_us = 0, end_us = 0;
     for (int r = 0; r < self->plan->ranks; r++) {
@@ -106,7 +106,7 @@ static double last_run_us(const struct rank *self) {
     return end_us - begin_us;
 }
 
-/* The first run wakes ranks and caches, and is not counted. */
+/* The first run warms up ranks and caches, and does not count. */
 static ls_status time_twice(struct rank *self, enum ls_node_operation operation, int size, double *us) {
     size_t part = part_bytes(self->plan, size) / sizeof(float);
     ls_status status = time_run(self, operation, part);
@@ -137,7 +137,7 @@ static ls_status open_rank(struct rank *self, ddp_store **store) {
     ls_device_options device = {
         .kind = LS_DEVICE_CPU, .index = self->rank, .place = self->rank, .devices_on_node = self->plan->ranks};
     if (!ls_flag_wait(&self->board->served, 1, 0, ls_now_us() + TIMEOUT_S * 1e6))
-        return ls_fail(LS_ERR_TIMEOUT, "there is no store to find the other ranks by");
+        return ls_fail(LS_ERR_TIMEOUT, "calibrate found no store through which ranks meet");
     ls_status status = ddp_store_connect(store, self->board->store, 0, TIMEOUT_S);
     if (status == LS_OK) status = ls_device_open(&self->device, &device);
     if (status == LS_OK) status = ls_device_bind_thread(self->device);
@@ -166,8 +166,8 @@ static ls_status run_rank(struct rank *self) {
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-/* A parent that a signal ends closes its store before the kernel ends its ranks: what they then complain about is the
- * user's wish. A rank that has failed gives it that long before it says so. */
+/* If a signal ends the parent, it closes its store before the kernel ends its ranks, whose errors would then be
+ * misleading. So a rank that has failed waits this long before it reports. */
 #define PARENT_ENDS_US 200000
 
 static void child_main(const struct plan *plan, struct board *board, int rank, pid_t parent) {
@@ -191,7 +191,7 @@ static ls_status await_ranks(const pid_t *pids, int count) {
         int end = 0;
         while (waitpid(pids[r], &end, 0) < 0 && errno == EINTR) continue;
         if (WIFEXITED(end) && WEXITSTATUS(end) == 0) continue;
-        status = ls_fail(LS_ERR_PEER, "rank %d of the collectives failed", r);
+        status = ls_fail(LS_ERR_PEER, "rank %d failed while measuring collectives", r);
     }
     return status;
 }
@@ -234,7 +234,7 @@ static ls_status measure_ranks(calibrate_figures *figures, const struct plan *pl
     return status;
 }
 
-/* 2, 4, 8, ..., and as many as there are devices; 0: those were all. */
+/* The next of 2, 4, 8, ..., and the number of devices; 0: there is no more. */
 static int next_ranks(int ranks, int devices) {
     if (ranks == devices) return 0;
     return 2 * ranks < devices ? 2 * ranks : devices;

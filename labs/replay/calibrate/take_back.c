@@ -1,9 +1,9 @@
-/* take_back — what it costs to write what another core has just read.
+/* take_back — the cost of writing data that another core has just read.
  *   idea  : DP's device 0 updates the parameters that the replicas have copied. Their cores still hold the lines, and
- *           each must be taken out of their caches before it may be written. So: the other device copies a piece that
- *           fits into a core's own cache, then this one writes it once, which takes the lines back, and once more,
- *           which finds them. The difference of the two is the price; both are measured in the same round
- *   fails : a thread that does not answer in time ends it */
+ *           each must be invalidated in their caches before it is written. So the other device copies a piece that fits
+ *           into a core's own cache, then this one writes the piece once, which takes the lines back, and once more,
+ *           which hits its own cache. The difference is the cost; both are measured in the same round
+ *   fails : if a thread does not answer in time, the measurement ends */
 #include <pthread.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void *read_along(void *argument) {
     return NULL;
 }
 
-/* A write, by the clock. */
+/* Times a write. */
 static ls_status time_write(const struct calibrate_worker *writer, struct calibrate_job write, double *us) {
     double begin_us = ls_now_us();
     ls_status status = write.call(writer, write.argument);

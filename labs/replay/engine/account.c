@@ -1,14 +1,13 @@
-/* account — where time went, by sweeping over the moments at which something of a device begins or ends.
- *   idea  : of each device, every task that counts makes two points in time, where a number of things in progress
- *           goes up and down. Between two neighbouring points nothing changes, so that piece of time belongs to the
- *           first of compute, communication, host and idle that is in progress; nothing is counted twice and
- *           nothing is left over
- *   terms : window = the time of the steps that count; things in progress outside of it are cut off at its ends
- *   whose : kernels and collectives are of their lane's device; a host task of the device that its thread drives; a
- *           copy of the devices at both of its ends, or, between parts of the host's memory, of its lane's
- *   phase : the same pieces of time once more, by what the trace says that they are for
- *   cost  : O(tasks log tasks + tasks phases), and 48 bytes for each task of the device that has most
- *   times : tasks whose times are not known (NAN) take no part */
+/* account — where time went, by a sweep over the moments at which a task of a device begins or ends.
+ *   idea  : every task of a device that counts has two points in time, at which a number of tasks in progress goes up
+ *           or down. Between two neighbouring points nothing changes, so that interval belongs to the first of compute,
+ *           communication, host and idle that is in progress; no time is counted twice or left out
+ *   terms : window = the time of the steps that count; tasks are clipped to it
+ *   whose : kernels and collectives belong to their lane's device; a host task to the device that its thread drives; a
+ *           copy to the devices at both of its ends or, within the host's memory, to its lane's
+ *   phase : the same intervals by the phases that the trace names
+ *   cost  : O(tasks log tasks + tasks phases), and 48 bytes for each task of the device with most tasks
+ *   times : tasks whose times are unknown (NAN) are ignored */
 #include "labs/replay/engine/account.h"
 
 #include <limits.h>
@@ -23,7 +22,7 @@ enum progress { COMPUTE, COMMUNICATION, HOST, KINDS };
 
 struct point {
     double at_us;
-    int kind, phase, more; /* + 1 or - 1 of them are in progress from here on */
+    int kind, phase, more; /* one more or one less (+ 1, - 1) is in progress from here on */
 };
 
 struct window {
@@ -41,7 +40,7 @@ struct sweep {
     const ls_trace *trace;
     const ls_timeline *timeline;
     struct window window;
-    struct point *points; /* of the device that is looked at */
+    struct point *points; /* of the current device */
     size_t count, capacity;
     bool failed;
     struct ls_device_account *devices; /* by number */
@@ -56,15 +55,15 @@ struct sweep {
 static struct window widen(struct window window, int step, double begin_us, double end_us) {
     if (step < window.first_step) window.first_step = step;
     if (step > window.last_step) window.last_step = step;
-    window.begin_us = fmin(window.begin_us, begin_us); /* fmin and fmax pass over NAN */
+    window.begin_us = fmin(window.begin_us, begin_us); /* fmin and fmax ignore NAN */
     window.end_us = fmax(window.end_us, end_us);
     return window;
 }
 
 static const struct window nothing = {INT_MAX, INT_MIN, INFINITY, -INFINITY};
 
-/* From the end of the first step to that of the last; the whole step, if it is the only one; everything, if no task
- * says to which step it belongs. Returns how many steps that is; 0: no task has times. */
+/* From the end of the first step to that of the last; the whole step, if it is the only one; all tasks, if none has a
+ * step. Returns the number of steps; 0: no task has times. */
 static int64_t find_window(struct window *window, const ls_trace *trace, const ls_timeline *timeline) {
     struct window all = nothing, steps = nothing;
     double first_end_us = -INFINITY;
@@ -87,7 +86,8 @@ static int64_t find_window(struct window *window, const ls_trace *trace, const l
     return (int64_t)steps.last_step - steps.first_step;
 }
 
-/* From end to end of the steps that count and have tasks; 0 for one that ends before an earlier one does. */
+/* The median of the times from one step's end to the next, of the steps that count and have tasks; 0 for one that ends
+ * before an earlier one. */
 static ls_status find_median(double *median_us, const struct window *window, const ls_trace *trace,
                              const ls_timeline *timeline) {
     size_t count = (size_t)(window->last_step - window->first_step) + 1;
@@ -132,7 +132,7 @@ static void add_point(struct sweep *s, double at_us, int kind, int phase, int mo
     s->points[s->count++] = (struct point){at_us, kind, phase, more};
 }
 
-/* How much of it lies in the window; 0 too where a time is not known. */
+/* The part of it in the window; 0 also if a time is unknown. */
 static double within(const struct sweep *s, double *begin_us, double *end_us) {
     if (isnan(*begin_us) || isnan(*end_us)) return 0;
     *begin_us = fmax(*begin_us, s->window.begin_us);
@@ -140,7 +140,7 @@ static double within(const struct sweep *s, double *begin_us, double *end_us) {
     return fmax(0, *end_us - *begin_us);
 }
 
-/* Its number in the list, to which a new one is added. */
+/* The phase's index in the list, to which a new one is added. */
 static int phase_of(struct sweep *s, const char *name) {
     int phase = 0;
     while (phase < s->phase_count && s->phases[phase] != name && strcmp(s->phases[phase], name) != 0) phase++;
@@ -192,7 +192,7 @@ static int compare_points(const void *left, const void *right) {
     return a->more - b->more;
 }
 
-/* The first of something of which there is any. */
+/* The index of the first count above 0. */
 static int first_of(const int *counts, int length) {
     int first = 0;
     while (first < length && counts[first] == 0) first++;
@@ -291,7 +291,7 @@ static void add_shares(struct ls_account *account, const struct sweep *s) {
     account->overlap = share(s->hidden_us, s->communication_us);
 }
 
-/* Bytes of the steps that count, over what the link could have carried in their time. */
+/* Bytes of the steps that count, divided by what the link could have carried in their time. */
 static ls_status add_link_use(struct ls_account *account, const struct sweep *s, const ls_node *node) {
     int link_count = node ? ls_node_link_count(node) : 0;
     double(*carried)[2] = calloc((size_t)link_count + 1, sizeof *carried);
@@ -340,9 +340,9 @@ ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const 
     struct sweep s = {.trace = trace, .timeline = timeline};
     int64_t steps = find_window(&s.window, trace, timeline);
     if (steps == 0)
-        return ls_fail(LS_ERR_INVALID, "the trace has no task whose times are known: there is nothing to account for");
+        return ls_fail(LS_ERR_INVALID, "the trace has no task with known times: nothing can be accounted for");
     if (steps > timeline->task_count)
-        return ls_fail(LS_ERR_INVALID, "the trace's steps have gaps: %d to %d count, with %d tasks",
+        return ls_fail(LS_ERR_INVALID, "the trace's steps have gaps: %d to %d count, with only %d tasks",
                        s.window.first_step, s.window.last_step, timeline->task_count);
     struct ls_account *account = calloc(1, sizeof *account);
     ls_status status = account ? LS_OK : LS_ERR_NO_MEMORY;
@@ -356,7 +356,7 @@ ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const 
         *out = account;
     else {
         ls_account_free(account);
-        ls_fail(status, "no memory for an account of %d tasks", timeline->task_count);
+        ls_fail(status, "cannot allocate memory for an account of %d tasks", timeline->task_count);
     }
     return status;
 }

@@ -1,10 +1,9 @@
-/* account_recorded — the account of what was recorded: a timeline of the recorded times, seen as replay sees
- * things.
- *   host    : the record of a wait lasts from when the thread came to it; only its own time, at its end, is the
+/* account_recorded — the account of the recorded times, converted to a timeline like replay's.
+ *   host    : the record of a wait begins when the thread reaches it; only the wait's own time, at its end, is the
  *             thread's work
- *   meeting : the record of a collective operation lasts from when its rank came to it; it is in progress from when
- *             the last one of the ranks that are recorded had come
- *   locks   : who waited for one, and for how long, is not in the records: lock_us is 0 */
+ *   meeting : the record of a collective operation begins when its rank arrives; it is in progress once the last
+ *             recorded rank has arrived
+ *   locks   : the records do not contain waits for locks: lock_us is 0 */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,11 +12,11 @@
 
 static bool is_known(const struct ls_task *task) { return isfinite(task->start_us) && isfinite(task->end_us); }
 
-/* When the last task of each meeting had come. */
+/* Finds when the last task of each meeting arrived. */
 static void find_meetings(double *meeting_us, const ls_trace *trace) {
     for (int i = 0; i < ls_trace_task_count(trace); i++) {
         const struct ls_task *task = ls_trace_task(trace, i);
-        if (task->kind == LS_TASK_COLLECTIVE) /* fmax passes over NAN */
+        if (task->kind == LS_TASK_COLLECTIVE) /* fmax ignores NAN */
             meeting_us[task->meeting] = fmax(meeting_us[task->meeting], task->start_us);
     }
 }
@@ -54,7 +53,7 @@ ls_status ls_account_recorded(struct ls_account **out, const ls_trace *trace) {
     if (start_us && end_us && meeting_us)
         status = make(out, trace, start_us, end_us, meeting_us);
     else
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for an account of %zu tasks", tasks - 1);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an account of %zu tasks", tasks - 1);
     free(start_us);
     free(end_us);
     free(meeting_us);

@@ -12,8 +12,8 @@ struct entry {
 
 struct ls_agenda {
     int count;
-    struct entry *heap; /* no entry comes before the one at half its place */
-    int *place;         /* of each lane in the heap; -1: it is not due */
+    struct entry *heap; /* a heap: no entry comes before its parent, at half its index */
+    int *place;         /* the index of each lane in the heap; -1 if it has no event */
 };
 
 static bool comes_before(const struct entry *a, const struct entry *b) {
@@ -27,7 +27,7 @@ static void put(ls_agenda *agenda, int place, struct entry entry) {
     agenda->place[entry.lane] = place;
 }
 
-/* Moves `entry` from `place`, which is free, towards the root or the leaves until the heap is in order. */
+/* Moves `entry` from the free index `place` towards the root or the leaves until the heap is in order. */
 static void settle(ls_agenda *agenda, int place, struct entry entry) {
     struct entry *heap = agenda->heap;
     while (place > 0 && comes_before(&entry, &heap[(place - 1) / 2])) {
@@ -51,7 +51,7 @@ ls_status ls_agenda_create(ls_agenda **out, int lane_count) {
     if (!agenda || !agenda->heap || !agenda->place) {
         ls_agenda_destroy(agenda);
         *out = NULL;
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to replay %d lanes", lane_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to replay %d lanes", lane_count);
     }
     for (int lane = 0; lane < lane_count; lane++) agenda->place[lane] = -1;
     return LS_OK;

@@ -1,11 +1,12 @@
-/* cost_collective — what collective operations cost on a node (cost.h says by which rules).
+/* cost_collective — the times of collective operations on a node (rules: cost.h).
  *   why a table : one latency and one rate do not describe an all-reduce. On eight H200s a line through its ends is up
- *                 to 40 % too fast between 1 and 32 MiB, since protocols and algorithms change on the way. Times over
- *                 bytes are close to straight lines in logarithms between measured points a factor of four apart
- *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each of
- *                 them once in each of its two turns. The first turn is a reduce-scatter, the second an all-gather
- *   own figures : a switch that adds up (NVLink SHARP) makes an all-reduce faster than the two turns, and those not: on
- *                 eight H200s reduce-scatter and all-gather take 1.33 times as long as an all-reduce of as many bytes */
+ *                 to 40 % too fast between 1 and 32 MiB, since protocols and algorithms change with the size. Log times
+ *                 over log bytes are nearly linear between measured points a factor of four apart
+ *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each node
+ *                 once in each of its two turns. The first turn is a reduce-scatter, the second an all-gather
+ *   own figures : a switch that reduces (NVLink SHARP) makes an all-reduce faster than its two turns one after the
+ *                 other, and does not make a single turn faster: on eight H200s reduce-scatter and all-gather take 1.33 times as long as an all-reduce of as
+ *                 many bytes */
 #include "labs/replay/engine/cost.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ static double interpolate_us(const struct ls_node_measured *rows, int count, dou
     return left->us * pow(right->us / left->us, share);
 }
 
-/* The rows of a table that have so many ranks. */
+/* The rows of a table with that many ranks. */
 static struct ls_node_table find_rows(const struct ls_node_table *table, int ranks) {
     int first = 0, end;
     while (first < table->count && table->rows[first].ranks != ranks) first++;
@@ -32,7 +33,7 @@ static struct ls_node_table find_rows(const struct ls_node_table *table, int ran
     return (struct ls_node_table){end > first ? &table->rows[first] : NULL, end - first};
 }
 
-/* `turns`: how often the ring is gone round; `crossed_bytes`: what each link carries. */
+/* `turns`: of the ring; `crossed_bytes`: over each link. */
 static double formula_us(const ls_node *node, int ranks, int turns, double crossed_bytes) {
     const struct ls_node_collectives *figures = ls_node_collectives(node);
     int devices = ls_node_device_count(node), nodes = (ranks + devices - 1) / devices;
@@ -45,7 +46,7 @@ static double formula_us(const ls_node *node, int ranks, int turns, double cross
     return latency_us + crossed_bytes / GBps * LS_US_PER_G;
 }
 
-/* Of an all-reduce's bytes, what each link carries. */
+/* The multiple of an all-reduce's bytes that each link carries. */
 static double ring_factor(int ranks) { return 2 * (ranks - 1.0) / ranks; }
 
 /* An all-reduce, or one turn of its ring that carries `bytes` over each link. */
@@ -56,7 +57,7 @@ static double all_reduce_us(const ls_node *node, int ranks, bool both_turns, dou
     return formula_us(node, ranks, both_turns ? 2 : 1, both_turns ? bytes * factor : bytes);
 }
 
-/* Half an all-reduce, whose bytes travel at a bus bandwidth of their own. */
+/* Half an all-reduce at the operation's own bus bandwidth. */
 static double half_at_us(const ls_node *node, int ranks, double bytes, double own_GBps) {
     const struct ls_node_collectives *figures = ls_node_collectives(node);
     const struct ls_node_table rows = find_rows(&figures->tables[LS_NODE_ALL_REDUCE], ranks);

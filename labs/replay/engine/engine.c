@@ -1,21 +1,20 @@
 /* engine — a discrete-event simulation of lanes, devices, locks and links.
- *   idea  : a lane does one task after another, so each lane waits for one moment at most: the end of its task, the
- *           end of its copy's latency, or now, because it asks for a device or a lock. The agenda (agenda.h) says
- *           whose moment is next. What happens then is the end of a task, which may make others ready, which become
- *           moments of their lanes
- *   terms : a task is ready when its lane has come to it and all its edges have ended (`missing` counts what has
- *           not); it then waits for nothing (host, copy), for its turn (kernel, locked host), or for others
- *           (collective)
- *   turns : a device's compute units and a rank's lock are each a `turn`: one holder, and a queue in order of
- *           coming. Who becomes ready at the same moment asks in the order of lanes, after all that ends at that
- *           moment has ended
- *   pace  : a running kernel keeps the work that it has left; its end is computed anew when a collective operation
- *           of its device begins or ends
- *   links : rates are shared out once all that begins or ends at a moment has done so (links.h)
- *   cost  : O((tasks + edges) log lanes), and what links.h says of each moment at which transfers begin or end. 28
- *           bytes a task: three moments and a count
- *   ends  : each moment ends a task, begins a transfer or is a task's only asking, so their number is bounded;
- *           moments that are not finite are refused, so a duration that is absurd cannot stop time */
+ *   idea  : a lane runs one task after another, so each lane has at most one next event: the end of its task, the end
+ *           of its copy's latency, or a request for a device or a lock, now. The agenda (agenda.h) returns the lane
+ *           whose event is next. The end of a task may make other tasks ready, which become events of their lanes
+ *   terms : a task is ready when its lane has reached it and all tasks on which it depends have ended (`missing` counts
+ *           the others); it then starts at once (host, copy), or waits for its turn (kernel, locked host) or for other
+ *           ranks (collective)
+ *   turns : a device's compute units and a rank's lock are each a `turn`: one holder, and a first-come, first-served
+ *           queue. Tasks that become ready at the same moment ask in the order of lanes, after all tasks that end at
+ *           that moment have ended
+ *   pace  : a running kernel has an amount of work left; its end is computed again when a collective operation of its
+ *           device begins or ends
+ *   links : rates are assigned after all transfers that begin or end at a moment have done so (links.h)
+ *   cost  : O((tasks + edges) log lanes), plus the cost in links.h for each moment at which transfers begin or end. 28
+ *           bytes per task: three times and a count
+ *   ends  : each event ends a task, begins a transfer or is the only request of a task, so their number is bounded;
+ *           times that are not finite are refused, so an absurd duration cannot stop the simulation */
 #include "labs/replay/engine/engine_internal.h"
 
 #include <math.h>
@@ -35,7 +34,7 @@ static void wait_for(struct ls_engine *e, int lane, enum ls_engine_phase phase, 
 
 /* --- kernels and their device ------------------------------------------------------------------------------------ */
 
-/* How long a microsecond of a kernel's work takes. */
+/* The time that a microsecond of a kernel's work takes now. */
 static double pace_of(const struct ls_engine *e, const struct ls_engine_device *device) {
     return device->collectives > 0 ? e->slow_down : 1;
 }
@@ -69,8 +68,8 @@ static struct ls_engine_turn *turn_of(const struct ls_engine *e, int lane, const
     return ls_engine_lock_turn(e, ls_trace_lane(e->trace, lane)->rank, task->lock);
 }
 
-/* A thread that is told to go on has gone to sleep, or not yet. One that was told before it came does not wait; but
- * before its first task a thread sleeps. */
+/* The duration of a host task. A hand-off takes as long as it takes to wake the thread, less if it is still spinning,
+ * and no time if it precedes the thread's wait; but before its first task a thread sleeps. */
 static double host_us(const struct ls_engine *e, int lane, const struct ls_task *task) {
     if (!task->hand_over || !e->node) return task->us;
     const struct ls_node_host *host = ls_node_host(e->node);
@@ -80,7 +79,7 @@ static double host_us(const struct ls_engine *e, int lane, const struct ls_task 
     return awake ? fmin(task->us, host->awake_us) : task->us;
 }
 
-/* The lane has all that its task needs. */
+/* Starts the lane's task, which has all that it needs. */
 static void begin_work(struct ls_engine *e, int lane) {
     int task = task_of(e, lane);
     const struct ls_task *t = ls_trace_task(e->trace, task);
@@ -115,7 +114,7 @@ static void pass_turn(struct ls_engine *e, struct ls_engine_turn *turn) {
 
 /* --- copies and meetings ----------------------------------------------------------------------------------------- */
 
-/* The links that a copy shares with others; NULL: it has a duration of its own, or crosses none. */
+/* The links that a copy shares with others; NULL if its duration is given, or it crosses no link. */
 static const struct ls_route *route_of(const struct ls_engine *e, const struct ls_task *t) {
     const struct ls_route *route = t->us < 0 ? ls_node_route(e->node, t->from, t->to) : NULL;
     return route && route->count > 0 ? route : NULL;
@@ -194,12 +193,13 @@ static ls_status let_time_pass(struct ls_engine *e) {
     for (;;) {
         double at_us = INFINITY;
         int lane = ls_agenda_first(e->agenda, &at_us);
-        if (ls_links_changed(e->links) && at_us > e->now_us) { /* all of this moment has happened */
+        if (ls_links_changed(e->links) && at_us > e->now_us) { /* all events of this moment are done */
             share_links(e);
             continue;
         }
         if (lane == LS_NONE) return LS_OK;
-        if (!isfinite(at_us)) return ls_engine_refuse(e->trace, task_of(e, lane), "ends later than numbers can say");
+        if (!isfinite(at_us))
+            return ls_engine_refuse(e->trace, task_of(e, lane), "ends later than the clock can represent");
         ls_agenda_pop(e->agenda);
         e->now_us = at_us;
         if (e->lanes[lane].phase == LS_ENGINE_ASKS)
@@ -228,8 +228,7 @@ ls_status ls_engine_run(ls_timeline **out, const ls_trace *trace, const ls_node 
     if (status == LS_OK) status = let_time_pass(&engine);
     int left = status == LS_OK ? ls_trace_task_count(trace) - engine.ended : 0;
     if (left > 0) /* a sealed trace has no cycle */
-        status = ls_fail(LS_ERR_INVALID,
-                         "replay stands still with %d tasks that can never begin; was the trace sealed?", left);
+        status = ls_fail(LS_ERR_INVALID, "replay is blocked: %d tasks can never begin; seal the trace first", left);
     if (status == LS_OK) note_links(&engine);
     ls_engine_end(&engine);
     if (status == LS_OK)

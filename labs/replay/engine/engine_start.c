@@ -20,8 +20,9 @@ static ls_status check_task(const ls_trace *trace, const ls_node *node, int task
         return ls_engine_refuse(trace, task, "is a kernel on a lane of no device");
     if (t->us >= 0) return LS_OK;
     if (t->kind != LS_TASK_COPY)
-        return ls_engine_refuse(trace, task, "has no duration: find one from its flops and bytes first");
-    if (!node) return ls_engine_refuse(trace, task, "has no duration, and there is no node whose links could tell");
+        return ls_engine_refuse(trace, task, "has no duration; derive one from its flops and bytes first");
+    if (!node)
+        return ls_engine_refuse(trace, task, "has no duration, and no node is given whose links determine the time");
     if (!ls_node_route(node, t->from, t->to))
         return ls_fail(LS_ERR_INVALID,
                        "task %d (%s) copies from device %d to device %d, but node %s has %d devices (0 to %d)", task,
@@ -33,7 +34,8 @@ static ls_status check_task(const ls_trace *trace, const ls_node *node, int task
 static ls_status check(const ls_trace *trace, const ls_node *node) {
     double slow_down = node ? ls_node_collectives(node)->slow_down : 1;
     if (!(slow_down > 0) || !isfinite(slow_down))
-        return ls_fail(LS_ERR_INVALID, "node %s: slow_down is %g, but must be positive", ls_node_name(node), slow_down);
+        return ls_fail(LS_ERR_INVALID, "node %s: slow_down is %g; expected a positive number", ls_node_name(node),
+                       slow_down);
     ls_status status = LS_OK;
     for (int i = 0; i < ls_trace_task_count(trace) && status == LS_OK; i++) status = check_task(trace, node, i);
     return status;
@@ -54,7 +56,7 @@ static int compare_locks(const void *left, const void *right) {
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Sorts, drops what is there twice; how many are left. */
+/* Sorts and removes duplicates; returns the number of remaining items. */
 static int keep_unique(void *items, int count, size_t size, int (*compare)(const void *, const void *)) {
     if (count == 0) return 0;
     qsort(items, (size_t)count, size, compare);
@@ -79,7 +81,7 @@ static bool find_devices(struct ls_engine *e) {
     return true;
 }
 
-/* A lane's tasks mostly hold the same lock, so what is collected before sorting is short. */
+/* A lane's tasks mostly hold the same lock, so the list before sorting is short. */
 static bool find_locks(struct ls_engine *e) {
     int room = 0;
     for (int lane = 0; lane < e->lane_count; lane++) {
@@ -111,7 +113,7 @@ static bool count_missing(struct ls_engine *e) {
         (void)ls_trace_meeting_tasks(e->trace, meeting, &e->absent[meeting]);
     for (int task = 0; task < ls_trace_task_count(e->trace); task++)
         (void)ls_trace_before(e->trace, task, &e->missing[task]);
-    for (int lane = 0; lane < e->lane_count; lane++) { /* the order of the lane is an edge to all but its first */
+    for (int lane = 0; lane < e->lane_count; lane++) { /* the lane's order is an edge to all but its first task */
         int count;
         const int *tasks = ls_trace_lane_tasks(e->trace, lane, &count);
         for (int i = 1; i < count; i++) e->missing[tasks[i]]++;
@@ -122,7 +124,7 @@ static bool count_missing(struct ls_engine *e) {
 static ls_timeline *create_timeline(int task_count, int link_count) {
     ls_timeline *timeline = calloc(1, sizeof *timeline);
     if (!timeline) return NULL;
-    size_t tasks = (size_t)task_count + 1, links = (size_t)link_count + 1; /* + 1: none is no reason for NULL */
+    size_t tasks = (size_t)task_count + 1, links = (size_t)link_count + 1; /* + 1: 0 items must not give NULL */
     timeline->task_count = task_count;
     timeline->link_count = link_count;
     timeline->ready_us = calloc(tasks, sizeof(double));
@@ -163,7 +165,7 @@ ls_status ls_engine_start(struct ls_engine *e, const ls_trace *trace, const ls_n
     e->lanes = calloc((size_t)e->lane_count + 1, sizeof *e->lanes);
     e->timeline = create_timeline(ls_trace_task_count(trace), node ? ls_node_link_count(node) : 0);
     if (e->lanes && e->timeline && find_devices(e) && find_locks(e) && count_missing(e)) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to replay %d tasks", ls_trace_task_count(trace));
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to replay %d tasks", ls_trace_task_count(trace));
 }
 
 void ls_engine_end(struct ls_engine *e) {

@@ -2,12 +2,12 @@
  *   idea  : every law is linear in its coefficients (Amdahl's in T1 and T1 s), so a fit is one overdetermined system
  *           A x = t with a row per point and a column per coefficient; fit_solve.c solves it, in long double
  *   errors: v (A'A)^-1 with v = squared residuals / degrees of freedom; of s = c / T1 by the usual expansion
- *   choice: leave one N out. A law that contains another never has larger residuals; it has a smaller error on an N that
- *           it has not seen only if it says something true. All points of an N are left out together (they weigh 0),
- *           since the others would give it away. Those of N = 1 are never left out: T1 is a measurement, which nobody
- *           wants predicted. With N = 1, 2, 4 no law of three coefficients can be judged so, and the others come first
+ *   choice: leave one N out. A law that contains another never has larger residuals; it has a smaller error on an N
+ *           that it was not fitted to only if its extra term is real. All points of an N are left out together (weight
+ *           0), since one would give the others away. Those of N = 1 are never left out: T1 is measured and needs no
+ *           prediction. With N = 1, 2, 4 no law of three coefficients can be judged this way, and the others precede it
  *   cost  : points x coefficients^2, times the number of different N
- *   fails : where a column is a combination of others to within 1e-12, the coefficients are not determined: refused */
+ *   fails : if a column is a combination of others to within 1e-12, the coefficients are not determined: refused */
 #include "labs/replay/engine/fit.h"
 
 #include <math.h>
@@ -54,8 +54,8 @@ double ls_fit_efficiency(const struct ls_fit *fit, double n) {
 
 /* --- one law ----------------------------------------------------------------------------------------------------- */
 
-/* The coefficients alone; false: the points (without those of N = left_out) do not determine them.
- * `rows` gets the system. */
+/* Finds the coefficients alone; false: the points (without those of N = left_out) do not determine them. `rows` gets
+ * the system. */
 static bool find_coefficients(struct ls_fit *fit, struct ls_fit_row rows[LS_FIT_MAX_POINTS],
                               const struct ls_fit_point *points, size_t count, int left_out) {
     long double c[LS_FIT_COLUMNS] = {0};
@@ -70,8 +70,8 @@ static bool find_coefficients(struct ls_fit *fit, struct ls_fit_row rows[LS_FIT_
     return true;
 }
 
-/* (A'A)^-1. Its column j comes of the part of A's column j that no combination d of the others explains: that part's
- * squared length is 1 / [j][j], and [i][j] = -d_i [j][j]. */
+/* (A'A)^-1. Its column j follows from the part of A's column j that no combination d of the others explains: that
+ * part's squared length is 1 / [j][j], and [i][j] = -d_i [j][j]. */
 static void find_covariance(long double covariance[LS_FIT_COLUMNS][LS_FIT_COLUMNS], const struct ls_fit_row *rows,
                             int count, int columns) {
     for (int j = 0; j < columns; j++) {
@@ -82,7 +82,7 @@ static void find_covariance(long double covariance[LS_FIT_COLUMNS][LS_FIT_COLUMN
             for (int k = 0, to = 0; k < columns; k++)
                 if (k != j) others[i].x[to++] = rows[i].x[k];
         }
-        (void)ls_fit_solve(d, others, count, columns - 1); /* which all columns together have passed */
+        (void)ls_fit_solve(d, others, count, columns - 1); /* cannot fail, since all columns together have passed */
         for (int i = 0; i < count; i++) {
             long double left = others[i].t;
             for (int k = 0; k < columns - 1; k++) left -= d[k] * others[i].x[k];
@@ -140,7 +140,7 @@ static double left_out_error(const struct ls_fit *fit, const struct ls_fit_point
     return predicted > 0 ? (double)sqrtl(squares / predicted) : NAN;
 }
 
-/* Where a law has left the world and says that steps take no time, that is no loss of efficiency. */
+/* If an extrapolated law gives steps no time, that is not a loss of efficiency. */
 static bool is_below_half(const struct ls_fit *fit, double n) {
     return ls_fit_ms(fit, n) > 0 && ls_fit_efficiency(fit, n) <= 0.5;
 }
@@ -181,13 +181,13 @@ static bool is_time(double ms) { return isfinite(ms) && ms > 0; }
 
 static ls_status check_count(size_t count) {
     if (count >= 1 && count <= LS_FIT_MAX_POINTS) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "a fit takes 1 to %d points, and there are %zu", LS_FIT_MAX_POINTS, count);
+    return ls_fail(LS_ERR_INVALID, "a fit takes 1 to %d points, but there are %zu", LS_FIT_MAX_POINTS, count);
 }
 
 static ls_status check_point(int n, double ms) {
-    if (n < 1 || n > MOST_N) return ls_fail(LS_ERR_INVALID, "a point has N = %d, which is not within 1 .. 1e6", n);
+    if (n < 1 || n > MOST_N) return ls_fail(LS_ERR_INVALID, "a point has N = %d; expected 1 to 1e6", n);
     if (is_time(ms)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "the time of N = %d is %g ms, which is not a positive number", n, ms);
+    return ls_fail(LS_ERR_INVALID, "the time of N = %d is %g ms; expected a positive number", n, ms);
 }
 
 static ls_status check(const struct ls_fit_point *points, size_t count) {
@@ -198,7 +198,8 @@ static ls_status check(const struct ls_fit_point *points, size_t count) {
 
 /* --- all laws ---------------------------------------------------------------------------------------------------- */
 
-/* Whether `fit` is a better choice than `other`. Without N = 1 the constant law and Amdahl's are one, to rounding. */
+/* Whether `fit` is a better choice than `other`. Without N = 1 the constant law and Amdahl's are the same, up to
+ * rounding. */
 static bool is_better(const struct ls_fit *fit, const struct ls_fit *other, double rounding_ms) {
     bool known = !isnan(fit->left_out_ms), other_known = !isnan(other->left_out_ms);
     if (known != other_known) return known;
@@ -239,7 +240,7 @@ ls_status ls_fit_weak(struct ls_fit fits[LS_LAW_COUNT], size_t *fit_count, const
 
 static double fixed_of(const struct ls_fine_point *point) { return point->ms - point->alone_ms - point->exposed_ms; }
 
-/* The mean of what is left, over the points with N > 1 that are not of N = left_out; NAN if there are none. */
+/* The mean of the remainder over the points with N > 1 other than N = left_out; NAN if there are none. */
 static double mean_fixed(const struct ls_fine_point *points, size_t count, int left_out) {
     double sum = 0;
     int taken = 0;

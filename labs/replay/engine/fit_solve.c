@@ -1,11 +1,11 @@
-/* fit_solve — weighted least squares by Gram and Schmidt's way.
+/* fit_solve — weighted least squares by Gram-Schmidt orthogonalization.
  *   idea  : with one column the best coefficient is <x, t> / <x, x>, where <u, v> is the sum of weight u v over the
- *           rows; what is then left of t has nothing along x any more. With several, the part along the first column is
- *           taken out of all later columns and of t, then the part along the second, and so on: each is a problem of one
- *           column. The last coefficient is then known, and from it the one before it
+ *           rows; the remainder of t is then orthogonal to x. With several columns, the part along the first is
+ *           subtracted from all later columns and from t, then the part along the second, and so on: each is a problem
+ *           of one column. The last coefficient is then known, and from it the one before
  *   why   : the condition number enters once, not squared as in the normal equations
  *   cost  : rows x columns^2
- *   fails : where nothing is left of a column, it was a combination of those before it */
+ *   fails : if nothing is left of a column, it was a combination of earlier ones */
 #include "labs/replay/engine/fit_solve.h"
 
 #define LEAST_LEFT 1e-12L /* of a column's length */

@@ -1,4 +1,4 @@
-/* Least squares of a few columns, each row with a weight. Arithmetic only; any thread. */
+/* Least squares of a few columns, each row with a weight. Pure arithmetic; any thread may call it. */
 #ifndef LABS_REPLAY_ENGINE_FIT_SOLVE_H
 #define LABS_REPLAY_ENGINE_FIT_SOLVE_H
 
@@ -6,7 +6,7 @@
 
 enum { LS_FIT_COLUMNS = 3, LS_FIT_MAX_POINTS = 64 };
 
-/* A point: c[0] x[0] + c[1] x[1] + ... should be t. */
+/* A point: c[0] x[0] + c[1] x[1] + ... should equal t. */
 struct ls_fit_row {
     long double x[LS_FIT_COLUMNS], t;
     long double weight; /* 0 or more: 0 leaves the row out, 3 counts as three such rows */

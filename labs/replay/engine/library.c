@@ -1,4 +1,4 @@
-/* library — where a file lies that is asked for by name. */
+/* library — finds a file by its name. */
 #include "labs/replay/engine/library.h"
 
 #include <stdio.h>
@@ -24,6 +24,6 @@ ls_status ls_library_find(char path[LS_SHIPPED_PATH], const char *folder, const 
         int put = snprintf(tried + used, sizeof tried - used, "%s%s", used > 0 ? ", " : "", path);
         if (put > 0 && used + (size_t)put < sizeof tried) used += (size_t)put;
     }
-    return ls_fail(LS_ERR_IO, "there is no file %s: looked for %s", name,
-                   used > 0 ? tried : "it, but its name is too long");
+    return ls_fail(LS_ERR_IO, "cannot find %s: looked for %s", name,
+                   used > 0 ? tried : "no file, since its name is too long");
 }

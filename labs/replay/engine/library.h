@@ -9,8 +9,8 @@
 #define LS_WORKLOADS_FOLDER "labs/replay/workloads"
 
 /* The path of the file that `name` means. A name with "/" in it, or with ".json" at its end, is a path itself. Any
- * other means FOLDER/NAME.json in one of the places of shipped.h. LS_ERR_IO: there is none; the line says which were looked
- * for. */
+ * other means FOLDER/NAME.json in one of the places of shipped.h. LS_ERR_IO: there is none; the message names the paths
+ * that were tried. */
 ls_status ls_library_find(char path[LS_SHIPPED_PATH], const char *folder, const char *name);
 
 #endif

@@ -1,18 +1,17 @@
 /* links — max-min fair rates by progressive filling.
- *   idea  : raise the rates of all flows together until a link is full. Its flows stay where they are; the others
- *           go on rising, until all are held by a link. The link that is full first is the one with the least (rate
- *           left) / (flows not held yet), so each round finds that link and fixes its flows
- *   terms : resource = a link in one direction, or both directions of one that is not duplex, with a capacity in
- *           bytes per microsecond; hop = one flow on one resource, and a member of that resource's list; component
- *           = flows and resources that hang together by hops. What happens in one component changes no rate in
- *           another
- *   cost  : of a share, in the components that changed: flows x their hops, + resources x rounds (one per full
+ *   idea  : raise the rates of all flows together until a link is full. The rates of its flows are then fixed; the
+ *           others keep rising, until all are fixed. The link that is full first is the one with the least (rate left)
+ *           / (flows not fixed yet), so each round finds that link and fixes its flows
+ *   terms : resource = a link in one direction, or both directions of one that is not duplex, with a capacity in bytes
+ *           per microsecond; hop = one flow on one resource, and a member of that resource's list; component = flows
+ *           and resources that are connected by hops. Changes in one component affect no rate in another
+ *   cost  : of a recomputation, in the components that changed: flows x their hops, + resources x rounds (one per full
  *           link)
- *   order : resources and flows are met in the order of their lists, which depends on nothing but the calls made:
- *           the same calls give the same bits
- *   exact : a flow ends by the moment computed for it and not by what seems to be left, so rounding can neither
- *           lose a flow nor keep it for ever; a flow whose rate stays the same keeps its moment; and as no round
- *           may give less than the one before it, rounding cannot leave a flow without any rate */
+ *   order : resources and flows are visited in the order of their lists, which depends only on the calls made: the same
+ *           calls give the same bits
+ *   exact : a flow ends at the time computed for it, not when its remaining bytes seem to be 0, so rounding can neither
+ *           lose a flow nor keep it for ever; a flow whose rate does not change keeps its end; and since no round may
+ *           give less than the one before, rounding cannot leave a flow without a rate */
 #include "labs/replay/engine/links.h"
 
 #include <math.h>
@@ -26,8 +25,8 @@ struct resource {
     double capacity; /* bytes per microsecond */
     int first_hop;
     bool changed;
-    unsigned met; /* in which search it was met last */
-    /* while rates are shared out */
+    unsigned met; /* the last search that visited it */
+    /* while rates are computed */
     double left;
     int open; /* hops whose flow has no rate yet */
 };
@@ -51,7 +50,7 @@ struct direction {
 
 struct ls_links {
     const ls_node *node;
-    struct resource *resources; /* 2 of each link; of one that is not duplex, the second has no hops */
+    struct resource *resources; /* 2 of each link; of a link that is not duplex, the second has no hops */
     struct direction *directions;
     struct flow *flows;
     unsigned search;
@@ -63,15 +62,14 @@ static ls_status check_links(const ls_node *node) {
     for (int i = 0; i < ls_node_link_count(node); i++) {
         const struct ls_node_link *link = ls_node_link(node, i);
         if (!(link->GBps > 0) || !isfinite(link->GBps) || !(link->latency_us >= 0) || !isfinite(link->latency_us))
-            return ls_fail(LS_ERR_INVALID,
-                           "node %s: link %s has %g GB/s and %g us; rates must be positive, and both of them finite",
+            return ls_fail(LS_ERR_INVALID, "node %s: link %s has %g GB/s and %g us; expected finite positive rates",
                            ls_node_name(node), link->name, link->GBps, link->latency_us);
     }
     return LS_OK;
 }
 
 static bool allocate(ls_links *links, size_t directions, size_t flows) {
-    links->resources = calloc(directions + 1, sizeof *links->resources); /* + 1: without links, too */
+    links->resources = calloc(directions + 1, sizeof *links->resources); /* + 1: not 0 without links */
     links->directions = calloc(directions + 1, sizeof *links->directions);
     links->changed = calloc(directions + 1, sizeof *links->changed);
     links->component = calloc(directions + 1, sizeof *links->component);
@@ -90,7 +88,8 @@ ls_status ls_links_create(ls_links **out, const ls_node *node, int flow_count) {
     ls_links *links = calloc(1, sizeof *links);
     if (!links || !allocate(links, 2 * (size_t)link_count, node ? (size_t)flow_count : 0)) {
         ls_links_destroy(links);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d transfers over %d links", flow_count, link_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d transfers over %d links", flow_count,
+                       link_count);
     }
     links->node = node;
     for (int i = 0; i < 2 * link_count; i++) {
@@ -113,7 +112,7 @@ void ls_links_destroy(ls_links *links) {
     free(links);
 }
 
-/* --- who is in flight --------------------------------------------------------------------------------------------- */
+/* --- flows in flight --------------------------------------------------------------------------------------------- */
 
 static int direction_of(int link, bool forwards) { return 2 * link + (forwards ? 0 : 1); }
 
@@ -188,7 +187,7 @@ static void meet_flow(ls_links *links, int flow) {
     for (int h = 0; h < f->route->count; h++) meet_resource(links, f->resource[h]);
 }
 
-/* All that hangs together with `resource`. */
+/* Finds the component of `resource`. */
 static void find_component(ls_links *links, int resource) {
     links->component_count = links->held_count = 0;
     meet_resource(links, resource);

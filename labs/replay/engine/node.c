@@ -1,4 +1,4 @@
-/* node — the handle of a modelled machine: opening, looking, changing. */
+/* node — the handle of a modelled machine: opens, reads and changes it. */
 #include "labs/replay/engine/node.h"
 
 #include <stdio.h>
@@ -22,19 +22,19 @@ static char *name_of(const char *path) {
     return name;
 }
 
-/* Takes the JSON. */
+/* Takes ownership of the JSON. */
 static ls_status make(ls_node **out, ls_json *json, const char *path) {
     ls_status status = LS_ERR_NO_MEMORY;
     ls_node *node = calloc(1, sizeof *node);
     if (!node) {
         ls_json_close(json);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node %s", path);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the node %s", path);
     }
     node->json = json;
     node->name = name_of(path);
     if (node->name) status = ls_node_read(node);
     if (status == LS_OK) status = ls_node_find_routes(node);
-    if (status == LS_ERR_NO_MEMORY) ls_fail(status, "no memory for the node %s", path);
+    if (status == LS_ERR_NO_MEMORY) ls_fail(status, "cannot allocate memory for the node %s", path);
     if (status == LS_OK) {
         *out = node;
     } else {

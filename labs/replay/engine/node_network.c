@@ -1,11 +1,11 @@
-/* node_network — the second level: nodes that a network joins (node.h).
- *   keep   : a job that uses some of each node's devices sees smaller nodes
- *   view   : what a group of ranks has of its nodes and of their network. A ring enters each node once a turn, so a node
- *            sends what one of its ranks does; groups that lie side by side in the same nodes share the network evenly
- *   routes : a message to another node goes up to its host as a copy would, out over its node's network link, over the
- *            switch where that is a limit, and down at the other end. Links share their rates (links.h), so a node's
- *            transfers share its network link, and all nodes' the switch
- *   cost   : of a view a copy of the node; of routes a look at each pair of devices */
+/* node_network — the second level: nodes that a network connects (node.h).
+ *   keep   : a job that uses only some of each node's devices runs on smaller nodes
+ *   view   : a group's share of its nodes and of their network. A ring enters each node once per turn, so a node sends
+ *            as much as one of its ranks; groups in the same nodes share the network evenly
+ *   routes : a message to another node goes to its host as a copy would, over its node's network link, over the switch
+ *            if that is a limit, and to the device at the other end. Transfers share the rates of links (links.h), so a
+ *            node's transfers share its network link, and those of all nodes the switch
+ *   cost   : a copy of the node for a view; a pass over each pair of devices for routes */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 /* --- fewer devices ------------------------------------------------------------------------------------------------ */
 
-/* Those of more ranks than are left, if they were ranks of one node. */
+/* Drops rows of more ranks than are left, if they were ranks of one node. */
 static void drop_rows(struct ls_node_measured *rows, struct ls_node_table *table, int left, int before) {
     int kept = 0;
     for (int i = 0; i < table->count; i++)
@@ -25,7 +25,7 @@ static void drop_rows(struct ls_node_measured *rows, struct ls_node_table *table
     *table = (struct ls_node_table){kept > 0 ? rows : NULL, kept};
 }
 
-/* The routes move up; the host's are the last. */
+/* The routes are moved up; the host's are the last. */
 ls_status ls_node_keep(ls_node *node, int devices) {
     int before = node->device_count;
     if (devices > before)
@@ -55,10 +55,10 @@ ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride
     bool beyond = ranks > own, aligned = stride < devices ? devices % stride == 0 : stride % devices == 0;
     *out = NULL;
     if (beyond && !aligned)
-        return ls_fail(LS_ERR_INVALID, "a group of ranks that are %d apart lies differently on nodes of %d devices",
-                       stride, devices);
+        return ls_fail(LS_ERR_INVALID, "groups of ranks that are %d apart differ between nodes of %d devices", stride,
+                       devices);
     ls_node *view = malloc(sizeof *view);
-    if (!view) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a view of the node %s", node->name);
+    if (!view) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a view of the node %s", node->name);
     *view = *node;
     view->json = NULL;
     view->name = NULL;
@@ -110,7 +110,7 @@ static void add_links(struct network *n) {
     if (isfinite(link.GBps)) add_link(n->node, link, "switch");
 }
 
-/* Appends a route of the first node as it is in node k. */
+/* Appends a route of the first node, translated to node k. */
 static void append(struct network *n, struct ls_route *route, const struct ls_route *more, int k) {
     for (int i = 0; i < more->count && route->count < LS_NODE_MAX_ROUTE; i++, route->count++) {
         route->link[route->count] = k * n->links + more->link[i];
@@ -156,7 +156,7 @@ static void find_routes(struct network *n) {
     }
 }
 
-/* Links that the longest way from one node to another crosses. */
+/* The number of links on the longest route from one node to another. */
 static int longest_way(const ls_node *node) {
     int up = 0, down = 0;
     for (int d = 0; d < node->device_count; d++) {
@@ -172,7 +172,7 @@ ls_status ls_node_repeat(ls_node *node, int nodes) {
     struct network n = {.node = node, .nodes = nodes, .links = node->link_count};
     int devices = node->device_count * nodes, links = nodes * (n.links + 1) + 1;
     if (!(node->collectives.network_GBps > 0))
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, and no network to further nodes", node->name,
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices, but no network to other nodes", node->name,
                        node->device_count);
     if (devices > LS_NODE_MAX_DEVICES || links > LS_NODE_MAX_LINKS || longest_way(node) > LS_NODE_MAX_ROUTE)
         return ls_fail(LS_ERR_INVALID,
@@ -183,7 +183,7 @@ ls_status ls_node_repeat(ls_node *node, int nodes) {
     node->link_names = calloc(LS_NODE_MAX_LINKS, sizeof *node->link_names);
     if (!n.routes || !node->link_names) {
         free(n.routes);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the routes of %d devices", devices);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the routes of %d devices", devices);
     }
     add_links(&n);
     find_routes(&n);

@@ -1,9 +1,9 @@
-/* node_read — a node out of its JSON (labs/replay/nodes/README.md tells the format).
- *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
- *           same tables say which members there may be and which figures need a source. Links and what is a curve,
- *           products by their rows and measured collectives, are read one by one
- *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
- *           then dropped */
+/* node_read — reads a node from its JSON (format: labs/replay/nodes/README.md).
+ *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, offset, limits. The
+ *           same tables list the allowed members and the figures that need a source. Links and curves (multiplies by
+ *           their rows, measured collectives) are read one by one
+ *   fails : json.h reports the first error, with its line; reading continues with zeros, and the node is then
+ *           dropped */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define LS_MAX_US 1e9
 #define LS_MAX_RATE 1e9    /* GFLOPs, GBps */
-#define LS_LEAST_RATE 1e-3 /* a rate is divided by */
+#define LS_LEAST_RATE 1e-3 /* rates are divisors */
 #define LS_LEAST_SHARE 1e-6
 #define LS_MAX_BYTES (1LL << 50)
 #define LS_MAX_RANKS 1000000
@@ -76,7 +76,7 @@ static const char *const tables[LS_NODE_TABLES] = {[LS_NODE_ALL_REDUCE] = "all_r
                                                    [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us",
                                                    [LS_NODE_BETWEEN] = "network_all_reduce_us"};
 
-/* Figures that are read elsewhere, for the sources. */
+/* Figures that other functions read, for the check of sources. */
 static const struct figure link_figures[] = {{.name = "GBps"}, {.name = "latency_us"}, {0}};
 
 static const struct group {
@@ -120,7 +120,7 @@ static const cJSON *read_group(ls_node *node, const struct group *group) {
 
 /* --- links -------------------------------------------------------------------------------------------------------- */
 
-/* A device's number, or -1: the name is no device's, -2: it is none that the node has. */
+/* A device's number, or -1: the name is not a device's, -2: the node does not have that device. */
 static int device_of(const ls_node *node, const char *name) {
     char canonical[LS_NODE_VERTEX_CAPACITY];
     if (strncmp(name, "gpu", 3) != 0) return -1;
@@ -138,15 +138,16 @@ static int read_vertex(ls_node *node, const cJSON *link, const char *end) {
     int device = device_of(node, name);
     if (device >= 0) return device;
     if (device == -2)
-        ls_json_refuse(node->json, value, "%s: there is no device %.40s; there are gpu0 to gpu%d", end, name,
+        ls_json_refuse(node->json, value, "%s: unknown device %.40s; expected gpu0 to gpu%d", end, name,
                        node->device_count - 1);
     if (*name == '\0' || strlen(name) >= LS_NODE_VERTEX_CAPACITY)
-        ls_json_refuse(node->json, value, "%s: names have 1 to %d characters", end, LS_NODE_VERTEX_CAPACITY - 1);
+        ls_json_refuse(node->json, value, "%s: the name must have 1 to %d characters", end,
+                       LS_NODE_VERTEX_CAPACITY - 1);
     if (ls_json_failed(node->json)) return 0;
     for (int v = node->device_count; v < node->vertex_count; v++)
         if (strcmp(node->vertices[v], name) == 0) return v;
     if (node->vertex_count == LS_NODE_MAX_VERTICES) {
-        ls_json_refuse(node->json, value, "more than %d switches", LS_NODE_MAX_LINKS);
+        ls_json_refuse(node->json, value, "a node has too many switches; expected at most %d", LS_NODE_MAX_LINKS);
         return 0;
     }
     snprintf(node->vertices[node->vertex_count], LS_NODE_VERTEX_CAPACITY, "%s", name);
@@ -167,14 +168,14 @@ static void read_link(ls_node *node, const cJSON *object) {
     };
     if (ls_json_failed(json)) return;
     if (link.from == link.to)
-        ls_json_refuse(json, object, "the link %.60s joins %s with itself", link.name, node->vertices[link.from]);
+        ls_json_refuse(json, object, "the link %.60s joins %s to itself", link.name, node->vertices[link.from]);
     for (int i = 0; i < node->link_count; i++)
         if (strcmp(node->links[i].name, link.name) == 0)
-            ls_json_refuse(json, object, "there is a link %.60s already", link.name);
+            ls_json_refuse(json, object, "the link %.60s occurs twice", link.name);
     node->links[node->link_count++] = link;
 }
 
-/* A switch that a single link knows leads nowhere: most likely its name is misspelt. */
+/* A switch with a single link leads nowhere: most likely its name is misspelt. */
 static void check_switches(ls_node *node, const cJSON *links) {
     int known[LS_NODE_MAX_VERTICES] = {0};
     for (int i = 0; i < node->link_count; i++) {
@@ -193,7 +194,7 @@ static void read_links(ls_node *node) {
     const cJSON *links = ls_json_array(node->json, ls_json_root(node->json), groups[LINKS].name), *link;
     cJSON_ArrayForEach(link, links) {
         if (node->link_count == LS_NODE_MAX_LINKS)
-            ls_json_refuse(node->json, link, "more than %d links", LS_NODE_MAX_LINKS);
+            ls_json_refuse(node->json, link, "a node has too many links; expected at most %d", LS_NODE_MAX_LINKS);
         if (ls_json_failed(node->json)) return;
         read_link(node, link);
     }
@@ -202,14 +203,14 @@ static void read_links(ls_node *node) {
 
 /* --- curves ------------------------------------------------------------------------------------------------------- */
 
-/* The rows of a member that may be left out; none, too, once something has been refused. */
+/* The rows of an optional member; none after an error. */
 static const cJSON *read_rows(ls_node *node, const cJSON *object, const char *name, int most, int *count) {
     *count = 0;
     if (!ls_json_has(object, name)) return NULL;
     const cJSON *rows = ls_json_array(node->json, object, name);
     int there = cJSON_GetArraySize(rows);
     if (there < 1 || there > most)
-        ls_json_refuse(node->json, rows, "%s must have 1 to %d rows; it has %d", name, most, there);
+        ls_json_refuse(node->json, rows, "%s must have 1 to %d rows; found %d", name, most, there);
     if (!ls_json_failed(node->json)) *count = there;
     return rows;
 }
@@ -221,7 +222,7 @@ static bool read_numbers(ls_node *node, const cJSON *row, const char *what, doub
         fits = cJSON_IsNumber(value);
         if (fits) values[i] = value->valuedouble;
     }
-    if (!fits) ls_json_refuse(node->json, row, "a row of %s", what);
+    if (!fits) ls_json_refuse(node->json, row, "a row of %s is not valid", what);
     return fits;
 }
 
@@ -235,7 +236,7 @@ static void read_product(ls_node *node, const cJSON *row, struct ls_node_product
                        LS_LEAST_SHARE);
 }
 
-/* More rows take longer, if not much. */
+/* More rows must take longer, even if only slightly. */
 static bool ascends(const struct ls_node_product *before, const struct ls_node_product *product) {
     return before->rows < product->rows && before->rows / before->share <= product->rows / product->share;
 }
@@ -266,7 +267,7 @@ static struct ls_node_measured read_measured(ls_node *node, const cJSON *row, co
     } else if (!(nbytes >= 1 && nbytes <= (double)LS_MAX_BYTES) || nbytes != (double)(int64_t)nbytes) {
         ls_json_refuse(node->json, row, "bytes must be a whole number between 1 and %lld", LS_MAX_BYTES);
     } else if (!(time_us > 0 && time_us <= LS_MAX_US)) {
-        ls_json_refuse(node->json, row, "us must lie between 0 and %g; it is %g", LS_MAX_US, time_us);
+        ls_json_refuse(node->json, row, "us must lie between 0 and %g; found %g", LS_MAX_US, time_us);
     } else {
         measured = (struct ls_node_measured){(int)n, (uint64_t)nbytes, time_us};
     }
@@ -280,7 +281,7 @@ static bool in_order(const struct ls_node_measured *before, const struct ls_node
 static ls_status read_table(ls_node *node, const cJSON *collectives, int operation) {
     int count, filled = 0;
     const cJSON *rows = read_rows(node, collectives, tables[operation], LS_NODE_MAX_ROWS, &count), *row;
-    if (count == 0) return LS_OK; /* ls_node_read looks at what failed */
+    if (count == 0) return LS_OK; /* ls_node_read checks for failures */
     struct ls_node_measured *table = node->tables[operation] = calloc((size_t)count, sizeof *table);
     if (!table) return LS_ERR_NO_MEMORY;
     cJSON_ArrayForEach(row, rows) {
@@ -299,7 +300,7 @@ static ls_status read_tables(ls_node *node, const cJSON *collectives) {
     return status;
 }
 
-/* Figures that say something together only. */
+/* Figures that must be given in pairs. */
 static void check_pairs(ls_node *node) {
     static const struct {
         const char *group, *what, *one, *other;
@@ -320,7 +321,7 @@ static void check_pairs(ls_node *node) {
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
 
-/* Whether "device" or "device.kernel_us" names a group, or a figure that is there. */
+/* Whether "device" or "device.kernel_us" names a group, or an existing figure. */
 static bool is_figure(const ls_node *node, const char *name) {
     const cJSON *root = ls_json_root(node->json);
     for (int g = 0; g < GROUPS; g++) {
@@ -342,7 +343,7 @@ static void check_figure(ls_node *node, const char *group, const char *figure) {
     char name[80];
     snprintf(name, sizeof name, "%s.%s", group, figure);
     if (is_figure(node, name) && !ls_json_has(node->sources, group) && !ls_json_has(node->sources, name))
-        ls_json_refuse(node->json, node->sources, "%s has no source; say where it comes from", name);
+        ls_json_refuse(node->json, node->sources, "%s has no source; add where the figure comes from", name);
 }
 
 static void check_sources(ls_node *node) {
@@ -351,7 +352,7 @@ static void check_sources(ls_node *node) {
         if (!is_figure(node, source->string))
             ls_json_refuse(node->json, source, "%.60s names no figure of this file", source->string);
         if (!cJSON_IsString(source) || *source->valuestring == '\0')
-            ls_json_refuse(node->json, source, "the source of %.60s must be a text", source->string);
+            ls_json_refuse(node->json, source, "the source of %.60s must be a string", source->string);
     }
     for (int g = 0; g < GROUPS && !ls_json_failed(node->json); g++)
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)

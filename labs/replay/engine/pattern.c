@@ -1,5 +1,5 @@
 /* pattern — the textbook's all-reduces by Hockney's model: a message of n bytes takes alpha + n / rate; a rank sends
- * its messages one after another, different ranks' go at the same time; summing n bytes takes n / gamma.
+ * its messages one after another, and different ranks send at the same time; summing n bytes takes n / gamma.
  *
  *     N ranks, n bytes       steps            time (beta = 1 / rate, gamma in time per byte)
  *     ring                   2 (N - 1)        2 (N - 1) alpha + 2 (N - 1) / N n beta + (N - 1) / N n gamma
@@ -11,7 +11,7 @@
  *     direct                 2                2 (N - 1) alpha + 2 (N - 1) / N n beta + (N - 1) / N n gamma
  *
  * Source: Thakur, Rabenseifner, Gropp 2005, https://doi.org/10.1177/1094342005051521. Ring and direct cost the same
- * here; what sets them apart, links between neighbours only, is the topology's matter (ls_plan_messages on a node). */
+ * here; they differ in the links that they use, which depends on the topology (ls_plan_messages on a node). */
 #include "labs/replay/engine/cost.h"
 
 #define LS_US_PER_G 1e-3
@@ -23,7 +23,7 @@ const char *ls_pattern_name(ls_pattern pattern) {
     return pattern >= 0 && pattern < LS_PATTERN_COUNT ? names[pattern] : "unknown";
 }
 
-/* Time of so many messages after one another with so many bytes in all, of which a part is summed. */
+/* Time of that many consecutive messages with that many bytes in all, of which a part is summed. */
 static double hockney_us(const ls_hockney *link, double messages, double bytes, double summed_bytes) {
     return messages * link->alpha_us + bytes / link->GBps * LS_US_PER_G + summed_bytes / link->gamma_GBps * LS_US_PER_G;
 }
@@ -35,8 +35,8 @@ static int log2_floor(int n) {
     return levels;
 }
 
-/* Each message, but for the server's and what halving-doubling folds, is sent while its rank receives one, so time goes
- * by what the busiest rank sends. */
+/* Each message, except the server's and those of halving-doubling's folding, is sent while its rank receives one, so
+ * the time is that of the busiest sender. */
 static struct ls_pattern_cost even(int steps, double messages, double bytes, double summed, const ls_hockney *link) {
     return (struct ls_pattern_cost){steps, messages, bytes, hockney_us(link, messages, bytes, summed)};
 }
@@ -58,7 +58,7 @@ static struct ls_pattern_cost halving_doubling_cost(int ranks, double bytes, con
     int levels = log2_floor(ranks), core = 1 << levels;
     double share = (core - 1.0) / core;
     struct ls_pattern_cost cost = even(2 * levels, 2.0 * levels, 2 * share * bytes, share * bytes, link);
-    if (ranks > core) { /* rank i takes rank core + i's message first and gives it the result last */
+    if (ranks > core) { /* rank i receives rank core + i's message first and sends it the result last */
         cost.steps += 2;
         cost.messages += 1;
         cost.bytes += bytes;

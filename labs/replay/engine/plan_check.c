@@ -1,9 +1,9 @@
-/* plan_check — what can be replayed, before anything is.
- *   refuses : what the programs refuse (a rank of DDP without samples), what the node does not have, and traces that
- *             are too large for memory
- *   estimate: launches and kernels of each device, hand-overs, buckets and their messages, counted by formula: within a
- *             factor of 2 (tests/replay). Exact would be the recording itself
- *   cost    : a look at every parameter */
+/* plan_check — checks whether a plan can be replayed, before any replay.
+ *   refuses : plans that the programs refuse (a rank of DDP without samples), that exceed the node, or whose traces are
+ *             too large for memory
+ *   estimate: launches and kernels of each device, hand-offs, buckets and their messages, counted by formula: within a
+ *             factor of 2 (tests/replay). Only a recording is exact
+ *   cost    : a pass over all parameters */
 #include <math.h>
 
 #include "common/base/chunk.h"
@@ -15,11 +15,11 @@ enum { LS_PLAN_MAX_STEPS = 1 << 20, LS_PLAN_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
 
 #define TIB 1099511627776.0
-static const double most_held_bytes = 64 * TIB; /* meta devices have addresses for that, on 64 of them */
+static const double most_held_bytes = 64 * TIB; /* the address space of 64 meta devices */
 
 /* Messages of an all-reduce, all ranks together. */
 static double messages_of(ls_pattern pattern, int ranks) {
-    bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 there, and N - 1 back */
+    bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 in each direction */
     if (one_way) return 2.0 * (ranks - 1);
     return ranks * ls_cost_pattern(pattern, ranks, 1, &(ls_hockney){0, 1, INFINITY}).messages;
 }
@@ -29,7 +29,7 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     for (int p = 0; p < w->parameter_count; p++) floats += (double)w->parameter_counts[p];
     double buckets = fmin(w->ready_count, 1 + floor(sizeof(float) * floats / most_bytes));
     double of_device = 2.0 * w->work_count + 8, together = 0; /* launches and kernels; the batch, the loader, waits */
-    if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-overs, copies and their launches */
+    if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-offs, copies and their launches */
     of_device *= o->micro_batches;
     if (o->mode == LS_PLAN_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
     if (o->mode == LS_PLAN_DDP && o->top_k > 0)
@@ -42,11 +42,11 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     return o->steps * (o->devices * of_device + together);
 }
 
-/* A graph holds what each step does alike, on one device. */
+/* A graph captures work that is the same in each step, on one device. */
 static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
     if (!o->graph) return LS_OK;
     if (ls_node_host(node)->runs_compute)
-        return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
+        return ls_fail(LS_ERR_INVALID, "a CUDA graph needs GPUs, but %s has CPU devices", ls_node_name(node));
     if (o->mode == LS_PLAN_DP && o->devices > 1)
         return ls_fail(LS_ERR_INVALID,
                        "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
@@ -59,29 +59,29 @@ static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
     return LS_OK;
 }
 
-/* What leaves memory to others, or makes it again. */
+/* Options that shard or recompute memory. */
 static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     if (o->every != 0 && w->layer_count == 0)
-        return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "activations can be checkpointed",
-                       w->name);
+        return ls_fail(
+            LS_ERR_INVALID,
+            "%s is a trace, which does not show where the network's blocks begin: no activations can be checkpointed",
+            w->name);
     if (o->shard_state > 1 && !o->overlap)
         return ls_fail(LS_ERR_INVALID,
                        "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
                        o->shard_state);
     if (o->top_k > 0 && o->shard_state > 0)
-        return ls_fail(LS_ERR_INVALID, "ZeRO-%d adds up slices of all elements, and top-k sends a part of them",
+        return ls_fail(LS_ERR_INVALID, "ZeRO-%d adds slices of all elements, but top-k sends only a part of them",
                        o->shard_state);
     if (o->shard_state == 3 && w->layer_count == 0)
         return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "parameters can be gathered block by block",
+                       "%s is a trace, which does not show where the network's blocks begin: no parameters can be "
+                       "gathered block by block",
                        w->name);
     return LS_OK;
 }
 
-/* Where groups of ranks lie on several nodes: alike on each. */
+/* Groups of ranks on several nodes must have the same layout on each. */
 static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node), tensor = o->tensor;
     int own = tensor < devices ? devices / tensor : 1; /* replicas of a node */
@@ -90,15 +90,16 @@ static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
         return ls_fail(LS_ERR_INVALID, "ranks that share layers (--tensor %d) lie differently on nodes of %d devices",
                        tensor, devices);
     if (o->hierarchical && ls_plan_replicas(o) % own != 0)
-        return ls_fail(LS_ERR_INVALID, "a hierarchical all-reduce of %d ranks needs as many on each node, and %d fit",
+        return ls_fail(LS_ERR_INVALID,
+                       "a hierarchical all-reduce of %d ranks needs the same number on each node; %d fit",
                        ls_plan_replicas(o), own);
     if (o->hierarchical && o->collectives == LS_PLAN_BY_MESSAGES)
         return ls_fail(LS_ERR_INVALID,
-                       "a hierarchical all-reduce has a formula, and no messages; leave --collectives out");
+                       "a hierarchical all-reduce has a formula, but no messages; leave --collectives out");
     return LS_OK;
 }
 
-/* Ranks that share layers. */
+/* Options of ranks that share layers. */
 static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
     const char *other = o->every != 0                           ? "--checkpoint-activations"
                         : o->graph                              ? "--cuda-graph"
@@ -112,7 +113,8 @@ static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
     if (o->tensor == 1) return LS_OK;
     if (other) return ls_fail(LS_ERR_INVALID, "--tensor is not replayed with %s", other);
     if (o->tensor < 1 || o->devices % o->tensor != 0)
-        return ls_fail(LS_ERR_INVALID, "%d ranks are no grid of --tensor %d and replicas", o->devices, o->tensor);
+        return ls_fail(LS_ERR_INVALID, "%d ranks do not form a grid of --tensor %d and replicas", o->devices,
+                       o->tensor);
     ls_workload *part;
     ls_status status = ls_workload_cut(&part, w, o->tensor, o->sequence);
     ls_workload_close(part);
@@ -122,7 +124,8 @@ static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
 ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node);
     if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
-        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be replayed", o->steps, o->devices);
+        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices are out of range and cannot be replayed", o->steps,
+                       o->devices);
     }
     ls_status status = check_tensor(w, o);
     if (status != LS_OK) return status;
@@ -155,7 +158,7 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
     if (status == LS_OK) status = check_nodes(node, o);
     if (status != LS_OK) return status;
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
-        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
+        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d devices", o->devices);
     }
     if (!(o->spread >= 0 && o->spread <= 0.2))
         return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
@@ -167,13 +170,13 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
                        several ? ", between which messages have routes" : "", o->devices);
     }
     if (w->optimizer_states < 0 || w->optimizer_states > 2) {
-        return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
+        return ls_fail(LS_ERR_INVALID, "an optimizer cannot have %d states", w->optimizer_states);
     }
     if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
     double tasks = ls_plan_estimate(w, o);
     if (tasks > LS_PLAN_MAX_TASKS)
         return ls_fail(LS_ERR_INVALID,
-                       "%d steps of %s on %d devices are about %.2g tasks, and at most %.0e are replayed", o->steps,
+                       "%d steps of %s on %d devices make about %.2g tasks; at most %.0e can be replayed", o->steps,
                        w->name, o->devices, tasks, (double)LS_PLAN_MAX_TASKS);
     return LS_OK;
 }

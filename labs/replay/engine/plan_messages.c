@@ -1,11 +1,10 @@
-/* plan_messages — all-reduces as the messages of which they consist.
- *   terms : a round is what may go at the same time. A rank sends on its comm stream, message after message; each of
- *           its messages waits for all that it has received in earlier rounds. At the end a task without bytes on
- *           each stream waits for what that rank has received: behind it lies the sum
- *   cuts  : chunk k of K holds bytes k B / K .. (k + 1) B / K, rounded down: pieces of almost equal size that add up
- *           to B
+/* plan_messages — all-reduces as sequences of messages.
+ *   terms : a round is a set of concurrent messages. A rank sends on its comm stream, message after message; each of
+ *           its messages waits for all that it has received in earlier rounds. At the end a task without bytes on each
+ *           stream waits for all that the rank has received: after it the sum is complete
+ *   cuts  : chunk k of K is bytes k B / K .. (k + 1) B / K, rounded down: pieces of almost equal size that add up to B
  *   cost  : messages; summing takes no time
- *   order : of messages, not of numbers. How many there are, and of how many bytes, is cost.h's ls_cost_pattern */
+ *   order : of messages, not of numbers. For their number and bytes see ls_cost_pattern (cost.h) */
 #include "labs/replay/engine/plan.h"
 
 enum { MAX = LS_NODE_MAX_DEVICES };
@@ -21,7 +20,7 @@ struct network {
     struct {
         int to, task;
     } sent[MAX * MAX];
-    /* of each rank: what it has received in earlier rounds and not waited for yet */
+    /* of each rank: messages received in earlier rounds, for which it has not waited yet */
     int arrived[MAX][MAX], arrived_count[MAX];
 };
 
@@ -34,7 +33,7 @@ static uint64_t range_bytes(const struct network *n, int first, int end, int chu
     return cut(n, end, chunks) - cut(n, first, chunks);
 }
 
-/* A task of a rank's stream behind all that it has received. */
+/* A task of a rank's stream after all messages that it has received. */
 static int add(struct network *n, int from, int to, uint64_t bytes) {
     struct ls_task task = ls_task_default(LS_TASK_COPY, n->name, n->lanes[from]);
     task.phase = "all-reduce";
@@ -62,8 +61,8 @@ static void end_round(struct network *n) {
     n->sent_count = 0;
 }
 
-/* In round s rank r passes chunk r - s on; after N - 1 rounds each rank has a whole sum, which N - 1 more take
- * around. */
+/* In round s rank r forwards chunk r - s; after N - 1 rounds each rank has one complete sum, which N - 1 further rounds
+ * distribute. */
 static void ring(struct network *n) {
     int ranks = n->count;
     for (int s = 0; s < 2 * (ranks - 1); s++) {
@@ -104,7 +103,7 @@ static void swap(struct network *n, int core, int d, bool halving) {
     end_round(n);
 }
 
-/* Ranks from the largest power of two on hand in their message before, and take the result after. */
+/* Ranks from the largest power of two on send their message before, and receive the result after. */
 static void halving_doubling(struct network *n) {
     int core = 1;
     while (2 * core <= n->count) core *= 2;
@@ -116,7 +115,7 @@ static void halving_doubling(struct network *n) {
     end_round(n);
 }
 
-/* Everybody sends share s to rank s, which sends its sum to everybody; each begins with the rank behind it. */
+/* All ranks send share s to rank s, which sends its sum to all; each begins with the next rank. */
 static void direct(struct network *n) {
     for (int back = 0; back < 2; back++) {
         for (int k = 1; k < n->count; k++) {

@@ -1,13 +1,15 @@
-/* price — what a recorded task costs on a node.
- *   times : operations of the workload by cost.h, once for each number of samples that occurs; the host by the node, or
- *           by what was measured with the workload; copies between devices by the links they cross, and within one by
- *           its memory
- *   nodes : ranks beyond the node's devices sit in further nodes, each of which is like it. Their batches arrive as if
- *           nobody else's crossed the links
- *   grids : where ranks share layers, what meets within a pass is the tensor axis', with T ranks; the rest is the replicas'.
- *           Groups that meet at the same time are costed as if each had the links within a node for itself; the network
- *           between nodes they share (ls_node_view)
- *   cost  : a look at each task, and one walk over the workload for each number of samples */
+/* price — the time of a recorded task on a node.
+ *   times : operations of the workload by cost.h, once for each number of samples that occurs; host tasks by the node,
+ *           or by measured times of the workload; copies between devices by the links they cross, and within one by its
+ *           memory
+ *   nodes : ranks beyond the node's devices are on further nodes, each identical to it. Their batches arrive as if no
+ *           other batch used the links
+ *   grids : if ranks share layers, collectives within a pass are those of the tensor axis, with T ranks; the others are
+ *           the replicas'. Groups that run at the same time are priced as if each had the links within a node to
+ *           itself; they share the network between nodes (ls_node_view)
+ *   real  : operations of a real network (ls_plan's whole_rows) have their own flops and bytes, of all samples; a
+ *           multiply's weights follow from its rows. Messages between stages use the links between two of their ranks
+ *   cost  : one pass over the tasks, and one over the workload for each number of samples */
 #include "labs/replay/engine/price.h"
 
 #include <math.h>
@@ -15,22 +17,24 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/replay/engine/workload_parts.h"
 
-/* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
+/* A CPU device's host thread runs smaller copies itself: waking the copy stream's thread takes longer
+ * (device_cpu.c). */
 static const uint64_t brief_copy_bytes = 256 << 10;
 
 static bool is(const struct ls_task *task, const char *phase) { return strcmp(task->phase, phase) == 0; }
 
 /* --- operations -------------------------------------------------------------------------------------------------- */
 
-/* At the same time: of DP's devices the first one takes the loss and updates while the others wait. */
+/* Devices that work at the same time: with DP the first one computes the loss and the update while the others wait. */
 static int devices_at_work(const struct ls_price *p, const char *phase) {
     bool alone = strcmp(phase, "loss") == 0 || strcmp(phase, "optimizer") == 0;
     return p->options->mode == LS_PLAN_DP && alone ? 1 : p->active;
 }
 
 /* Computed at the first use of a number of samples. */
-/* The update by its owner of 1/N of the parameters: bytes and flops of the whole, times this. */
+/* If an owner updates 1/N of the parameters: the factor of the whole update's bytes and flops. */
 static double owned_share(const struct ls_price *p, const struct ls_work *work) {
     bool shared = p->options->shard_state > 0 && strcmp(work->phase, "optimizer") == 0;
     return shared ? 1.0 / ls_plan_replicas(p->options) : 1;
@@ -52,8 +56,8 @@ static const double *costs_of(struct ls_price *p, double samples) {
     return c->us;
 }
 
-/* How many times as long as the median a recorded step's operation took. Devices begin spread over the steps; more
- * devices than steps share them. A factor: with half of the batch a step that was disturbed is so by half of that. */
+/* The time of a recorded step's operation, relative to the median. Devices begin at evenly spread steps; more devices
+ * than steps share them. It is a factor, so half of the batch has half of a step's disturbance. */
 static double variation(const struct ls_price *p, const struct ls_task *task, int device) {
     const ls_workload *w = p->workload;
     if (!p->options->vary || w->step_count == 0 || !(w->work[task->work].us > 0)) return 1;
@@ -62,7 +66,7 @@ static double variation(const struct ls_price *p, const struct ls_task *task, in
     return w->step_us[step * w->work_count + task->work] / w->work[task->work].us;
 }
 
-/* Of a micro-batch. DP takes the loss of all devices' samples in one piece. */
+/* Samples of a micro-batch. DP computes the loss of all devices' samples at once. */
 static double samples_of(const struct ls_price *p, const struct ls_task *task, int device) {
     bool all = p->options->mode == LS_PLAN_DP && (is(task, "loss") || is(task, "optimizer"));
     return (all ? p->options->batch : ls_plan_rows(p->options, device)) / p->options->micro_batches;
@@ -80,9 +84,27 @@ static void price_work(struct ls_price *p, struct ls_task *task, int device) {
     task->fixed_bytes = work->fixed_bytes;
 }
 
+/* An operation of a real network, or of its mode: priced as a workload of its own, whose only sample has all flops and
+ * bytes. */
+static void price_real(struct ls_price *p, struct ls_task *task, int device) {
+    bool updates = is(task, "optimizer");
+    struct ls_work work = {.name = task->name,
+                           .phase = task->phase,
+                           .flops = (double)task->flops,
+                           .bytes = (double)task->bytes,
+                           .is_product = ls_workload_kernel_is_product(task->name),
+                           .us = -1};
+    if (ls_workload_kernel_is(task->name, "gemm"))
+        work.fixed_bytes = fmin(work.bytes, p->workload->element_bytes * work.flops / (2 * p->options->whole_rows));
+    task->us = ls_cost_work_us(p->node, &work, p->workload, p->workload->samples, p->options->precision,
+                               devices_at_work(p, task->phase)) *
+               p->slowness[device];
+    if (updates && p->update_bytes > 0) task->us += p->reclaim_us * work.bytes / p->update_bytes;
+}
+
 /* --- copies and collectives ---------------------------------------------------------------------------------------- */
 
-/* A copy that no link of the node carries in the trace: within a device (it reads and writes), or to one of another
+/* A copy that uses no link of the node in the trace: within a device (it reads and writes), or to one of another
  * node. */
 static double unshared_copy_us(const struct ls_price *p, double bytes, int from, int to) {
     if (from == to) return ls_cost_kernel_us(p->node, 0, 2 * bytes, false, LS_FP32);
@@ -93,9 +115,10 @@ static double unshared_copy_us(const struct ls_price *p, double bytes, int from,
     return route ? route->latency_us + bytes / (GBps * 1e3) : 0;
 }
 
-/* Samples, outputs, activations (what checkpointing keeps) and their gradients grow with the samples, each of which was
- * recorded as one. */
+/* Samples, outputs, activations (kept by checkpointing) and their gradients grow with the samples, of which one was
+ * recorded. */
 static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
+    if (p->options->whole_rows > 0) return 1;
     bool all = p->options->mode == LS_PLAN_DP && is(task, "input");
     bool kept = task->from == task->to && (is(task, "forward") || is(task, "backward"));
     if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather") && !kept) return 1;
@@ -109,13 +132,27 @@ static void price_copy(const struct ls_price *p, struct ls_task *task, int devic
         task->us = unshared_copy_us(p, bytes, task->from, task->to);
 }
 
-/* What meets in the midst of a pass; gradients, shards and buffers have phases of their own. */
+/* Collectives within a pass; gradients, shards and buffers have phases of their own. */
 bool ls_price_of_tensor_axis(const struct ls_price *p, const struct ls_task *task) {
     return p->options->tensor > 1 && (is(task, "forward") || is(task, "loss") || is(task, "backward"));
 }
 
-/* Activations grow with the samples, sums of a layer's gradients do not: these are known by their bytes. */
+bool ls_price_between_stages(const struct ls_price *p, const struct ls_task *task) {
+    return p->options->pipeline > 1 && is(task, "stages");
+}
+
+/* A message between two neighbouring stages, whose ranks are as far apart as a stage has ranks. */
+static double message_us(const struct ls_price *p, double bytes, int device) {
+    int stride = p->options->devices / p->options->pipeline, devices = ls_node_device_count(p->node);
+    int other = device + stride < p->options->devices ? device + stride : device - stride;
+    const struct ls_node_collectives *between = ls_node_collectives(p->node);
+    if (device / devices == other / devices) return unshared_copy_us(p, bytes, device, other);
+    return between->network_hop_us + bytes / (between->network_GBps * 1e3);
+}
+
+/* Activations grow with the samples, sums of a layer's gradients do not: the latter are recognized by their bytes. */
 static double samples_in_meeting(const struct ls_price *p, const struct ls_meeting *meeting, int device) {
+    if (p->options->whole_rows > 0) return 1;
     for (int i = 0; i < p->workload->work_count; i++) {
         const struct ls_work_meeting *known = &p->workload->work[i].meeting;
         if (known->fixed && ls_workload_whole(known->elements * sizeof(float)) == meeting->bytes) return 1;
@@ -134,13 +171,14 @@ static double collective_us(const struct ls_price *p, const struct ls_task *task
         {"reduce", LS_COLLECTIVE_REDUCE},
         {"reduce_scatter", LS_COLLECTIVE_REDUCE_SCATTER},
     };
+    if (ls_price_between_stages(p, task)) return message_us(p, (double)meeting->bytes, device);
     bool on_tensor_axis = ls_price_of_tensor_axis(p, task);
     int ranks = on_tensor_axis ? p->options->tensor : ls_plan_replicas(p->options);
     double bytes = (double)meeting->bytes * (on_tensor_axis ? samples_in_meeting(p, meeting, device) : 1);
-    ls_collective what = LS_COLLECTIVE_ALL_GATHER; /* others collect or hand out parts, too */
+    ls_collective what = LS_COLLECTIVE_ALL_GATHER; /* others gather or scatter parts, too */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(meeting->operation, known[i].name) == 0) what = known[i].what;
-    /* of parts the bytes are one recorded rank's */
+    /* of parts, the bytes are those of one recorded rank */
     bool parts = what == LS_COLLECTIVE_ALL_GATHER || what == LS_COLLECTIVE_REDUCE_SCATTER;
     if (what == LS_COLLECTIVE_ALL_REDUCE && !on_tensor_axis && p->across)
         return ls_cost_hierarchical_us(p->replicas, p->across, ranks, bytes);
@@ -155,19 +193,21 @@ void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const s
         task->us = collective_us(p, task, device, meeting);
     } else if (task->kind == LS_TASK_COPY) {
         price_copy(p, task, device);
+    } else if (p->options->whole_rows > 0) {
+        price_real(p, task, device);
     } else if (task->work == p->workload->work_count) {
         task->us = p->options->tensor_us * p->slowness[device];
     } else if (task->work != LS_NONE) {
         price_work(p, task, device);
     } else {
-        /* what is no operation of the workload (averaging, casts, DP's sum) reads what has just been written, from
-         * caches, so that other devices do not slow it down */
+        /* kernels that are not operations of the workload (averaging, casts, DP's sum) read data that has just been
+         * written, from caches, so other devices do not slow them down */
         task->us = ls_cost_kernel_us(p->node, (double)task->flops, (double)task->bytes, false, LS_FP32);
         task->us *= p->slowness[device];
     }
 }
 
-/* For an operation as measured, or the node's; with a GIL the lock's on top of what was measured. */
+/* For an operation its measured time, or the node's; with a GIL, the lock's time plus the measured one. */
 double ls_price_launch_us(const struct ls_price *p, const struct ls_task *launched) {
     bool gil = p->options->gil;
     if (launched->kind == LS_TASK_COLLECTIVE) return p->host->collective_us;
@@ -186,7 +226,7 @@ bool ls_price_runs_on_host(const struct ls_price *p, const struct ls_task *task,
 
 /* --- devices that are not equally fast ------------------------------------------------------------------------------ */
 
-/* Below which that part of a normal distribution lies, in standard deviations. */
+/* The quantile of a normal distribution, in standard deviations. */
 static double normal_quantile(double part) {
     double low = -10, high = 10;
     for (int i = 0; i < 60; i++) {
@@ -196,12 +236,12 @@ static double normal_quantile(double part) {
     return (low + high) / 2;
 }
 
-/* The i-th smallest of N normal values is expected at about this part (Blom 1958, Statistical Estimates and Transformed
+/* The i-th smallest of N normal values is expected near this quantile (Blom 1958, Statistical Estimates and Transformed
  * Beta-Variables). */
 static ls_status spread_devices(struct ls_price *p) {
     int count = p->options->devices;
     p->slowness = malloc((size_t)count * sizeof *p->slowness);
-    if (!p->slowness) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d devices", count);
+    if (!p->slowness) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %d devices", count);
     for (int d = 0; d < count; d++)
         p->slowness[d] = 1 + p->options->spread * normal_quantile((d + 1 - 0.375) / (count + 0.25));
     return LS_OK;
@@ -209,14 +249,15 @@ static ls_status spread_devices(struct ls_price *p) {
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
-/* Of a node; further ones are like it. (The programs count their devices, too, with samples or without.) */
+/* Whether a node has no free core; further nodes are the same. (The programs count devices with and without samples,
+ * too.) */
 static bool has_no_free_core(const struct ls_price *p) {
     int devices = ls_node_device_count(p->node);
     if (p->options->devices < devices) devices = p->options->devices;
     return p->host->runs_compute && p->host->cores > 0 && (uint64_t)devices >= p->host->cores;
 }
 
-/* The replicas have copied the parameters that are to be written. */
+/* The replicas have copied the parameters that the update writes. */
 static double reclaim_us(const struct ls_price *p) {
     double bytes = 0;
     if (p->options->mode != LS_PLAN_DP || p->options->replicate_by_collectives || p->active < 2) return 0;
@@ -254,7 +295,7 @@ ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const l
         p->costs[i].us = calloc((size_t)workload->work_count + 1, sizeof(double));
         if (p->costs[i].us) continue;
         ls_price_close(p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d operations", workload->work_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %d operations", workload->work_count);
     }
     return LS_OK;
 }

@@ -1,7 +1,8 @@
-/* recost — a recording becomes a trace with times, of all ranks.
- *   idea  : lane by lane each recorded task is added anew, with its price, once for each rank; then the edges. `first`
- *           and `last` say what has become of a recorded task: the two differ where a collective became messages
- *   order : comm lanes come last and side by side, since a message needs both of its ends
+/* recost — turns a recording into a trace with times, of all ranks.
+ *   idea  : lane by lane each recorded task is added, with its price, once for each rank; then the edges. `first` and
+ *           `last` map a recorded task to its tasks in the trace: they differ if a collective became messages
+ *   order : comm lanes come last and together, since a message needs both of its ends
+ *   stages: of a pipeline, one rank of each stage was recorded, and all ranks of that stage get its tasks
  *   cost  : tasks and edges, of all ranks */
 #include "labs/replay/engine/recost.h"
 
@@ -12,7 +13,7 @@
 #include "common/base/log.h"
 #include "labs/replay/engine/price.h"
 
-enum { MAX_GROUPS = 8 };
+enum { MAX_GROUPS = 512 }; /* of a pipeline: several for each stage, and two for each pair of neighbours */
 
 struct recost {
     const ls_trace *recorded;
@@ -20,14 +21,14 @@ struct recost {
     const ls_workload *workload;
     const struct ls_plan *options;
     struct ls_price price;
-    int ranks, tasks;               /* that get the recorded tasks; recorded tasks */
+    int ranks, tasks;               /* ranks that get the recorded tasks, per stage; recorded tasks */
     int *first, *last;              /* [rank * tasks + recorded task]: the task or tasks in `out` */
     int *launcher;                  /* of each recorded task of a stream: the host's task that launched it; LS_NONE */
     int *next;                      /* of each recorded task: the next one of its lane; LS_NONE */
     const char *groups[MAX_GROUPS]; /* the recording's texts */
     int group_count;
     int step;      /* of the last task of the host's lane in progress */
-    bool captured; /* that lane is within a captured part of a step, whose launch has been paid for */
+    bool captured; /* that lane is within a captured part of a step, whose launch has been counted */
     int *lane_of;  /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
 };
 
@@ -42,7 +43,7 @@ static int *last_of(const struct recost *r, int rank, int task) { return &r->las
 
 /* --- host tasks -------------------------------------------------------------------------------------------------- */
 
-/* What the host's task launches; LS_NONE. */
+/* The task that the host's task launches; LS_NONE. */
 static int launched_by(const struct recost *r, int task) {
     int count;
     const int *after = ls_trace_after(r->recorded, task, &count);
@@ -53,13 +54,13 @@ static int launched_by(const struct recost *r, int task) {
 
 enum waiting { FOR_NOTHING, FOR_A_THREAD, FOR_A_STREAM };
 
-/* *step: that of the thread which it waits for, which may be later than that in which it began to wait. */
+/* *step: the step of the awaited thread, which may be later than that in which the wait began. */
 static enum waiting waits(const struct recost *r, int task, int *step) {
     int count;
     const int *before = ls_trace_before(r->recorded, task, &count);
     enum waiting waiting = FOR_NOTHING;
     for (int i = 0; i < count; i++) {
-        /* what the thread runs itself is over when it comes to the wait */
+        /* work that the thread runs itself has ended when it reaches the wait */
         bool own = r->price.host->runs_compute && lane_of(r, before[i])->kind == LS_LANE_COMPUTE;
         if (is_of_host(r, before[i])) {
             *step = ls_trace_task(r->recorded, before[i])->step;
@@ -70,14 +71,14 @@ static enum waiting waits(const struct recost *r, int task, int *step) {
     return waiting;
 }
 
-/* The steps of what a thread does between its last word and its next wait are those of the former: the latter may begin
- * in either of two steps, as the recording's clock would have it. */
+/* Tasks of a thread between its last signal and its next wait belong to the step of the signal: by the recording's
+ * clock, the wait may begin in either of two steps. */
 static void settle_step(struct recost *r, struct ls_task *task) {
     if (strcmp(task->name, "host") == 0) task->step = r->step;
     r->step = task->step;
 }
 
-/* With a graph all from the first phase behind the batch's copy to the update is one launch: its first. */
+/* With a graph, all tasks from the first phase after the batch's copy to the update are one launch: the first. */
 static bool is_paid_for(struct recost *r, const struct ls_task *task) {
     static const char *const outside[] = {"", "loader", "input", "other"};
     bool before = r->captured;
@@ -115,7 +116,7 @@ static int lane_in_out(const struct recost *r, int rank, int task) {
     return r->lane_of[ls_trace_task(r->recorded, task)->lane] + rank * LS_LANE_COUNT;
 }
 
-/* Groups are called by addresses in a recording, and here in the order in which lanes come to them. */
+/* A recording names groups by addresses; here they are numbered in the order of their first use. */
 static int number_group(struct recost *r, const char *group) {
     int number = 0;
     while (number < r->group_count && r->groups[number] != group) number++;
@@ -123,18 +124,22 @@ static int number_group(struct recost *r, const char *group) {
     return number;
 }
 
-/* Of a grid's ranks those meet that are on one axis: neighbours that share layers, or those in the same place among them. */
+/* In a grid, the ranks of one axis meet: neighbours that share layers, ranks with the same position among these, or two
+ * stages of one replica. `rank` is counted within the stage. */
 static int join_meeting(struct recost *r, const struct ls_task *task, int rank) {
     struct ls_meeting meeting = *ls_trace_meeting(r->recorded, task->meeting);
     int tensor = r->options->tensor;
     bool on_tensor_axis = ls_price_of_tensor_axis(&r->price, task);
+    bool between_stages = ls_price_between_stages(&r->price, task);
     char group[48];
     int length = snprintf(group, sizeof group, "group %d", number_group(r, meeting.group));
-    if (tensor > 1)
+    if (between_stages)
+        snprintf(group + length, sizeof group - (size_t)length, " of rank %d", rank);
+    else if (tensor > 1)
         snprintf(group + length, sizeof group - (size_t)length, on_tensor_axis ? " of replica %d" : " of part %d",
                  on_tensor_axis ? rank / tensor : rank % tensor);
     meeting.group = group;
-    meeting.ranks = on_tensor_axis ? tensor : ls_plan_replicas(r->options);
+    if (!between_stages) meeting.ranks = on_tensor_axis ? tensor : ls_plan_replicas(r->options);
     meeting.tasks = 0;
     return ls_trace_join_meeting(r->out, &meeting);
 }
@@ -160,7 +165,7 @@ static void add_task(struct recost *r, int rank, int number) {
     *first_of(r, rank, number) = *last_of(r, rank, number) = ls_trace_add_task(r->out, &task);
 }
 
-/* The all-reduce of all ranks as messages, behind a task of each that waits for its launch and its bucket. */
+/* Adds the all-reduce of all ranks as messages, after a task of each rank that waits for its launch and its bucket. */
 static void add_messages(struct recost *r, int number) {
     const struct ls_task *task = ls_trace_task(r->recorded, number);
     int lanes[LS_NODE_MAX_DEVICES], tasks[LS_NODE_MAX_DEVICES];
@@ -172,7 +177,7 @@ static void add_messages(struct recost *r, int number) {
         begin.from = begin.to = device_of(r, rank, number);
         *first_of(r, rank, number) = ls_trace_add_task(r->out, &begin);
         lanes[rank] = begin.lane;
-        tasks[rank] = LS_NONE; /* the order of the stream */
+        tasks[rank] = LS_NONE; /* the stream's order suffices */
     }
     ls_plan_messages(r->out, r->options->pattern, lanes, tasks, r->ranks, (double)task->bytes, task->step);
     for (int rank = 0; rank < r->ranks; rank++) *last_of(r, rank, number) = tasks[rank];
@@ -220,7 +225,7 @@ static void add_edges_of(struct recost *r, int rank, int task) {
     const int *before = ls_trace_before(r->recorded, task, &count);
     for (int i = 0; i < count; i++) ls_trace_add_edge(r->out, *last_of(r, rank, before[i]), begin);
     if (is_of_host(r, task) || r->launcher[task] == LS_NONE) return;
-    /* the thread that ran it goes on behind it */
+    /* the thread that ran it continues after it */
     int next = r->next[r->launcher[task]];
     bool on_host = ls_price_runs_on_host(&r->price, ls_trace_task(r->out, end), lane_of(r, task)->kind);
     if (on_host && next != LS_NONE) ls_trace_add_edge(r->out, end, *first_of(r, rank, next));
@@ -272,7 +277,7 @@ static void describe(const struct recost *r) {
     }
 }
 
-/* Host thread and streams of each device, which are those of a rank where there are several. */
+/* Adds host thread and streams of each device, or of each rank if there are several. */
 static void add_lanes(struct recost *r) {
     static const char *const names[] = {
         [LS_LANE_HOST] = "", [LS_LANE_COMPUTE] = "compute", [LS_LANE_COPY] = "copy", [LS_LANE_COMM] = "comm"};
@@ -294,7 +299,7 @@ static ls_status index_lanes(struct recost *r) {
         int count, *before = NULL;
         const int *tasks = ls_trace_lane_tasks(r->recorded, lane, &count);
         if (count > 0 && (l->device < 0 || l->device + r->ranks > r->options->devices))
-            return ls_fail(LS_ERR_INVALID, "the lane \"%s\" of the recording is of device %d, and there are %d",
+            return ls_fail(LS_ERR_INVALID, "the lane \"%s\" of the recording is of device %d, but there are only %d",
                            l->name, l->device, r->options->devices);
         r->lane_of[lane] = l->device * LS_LANE_COUNT + (int)l->kind;
         for (int i = 0; i < count; i++) {
@@ -318,11 +323,22 @@ static ls_status prepare(struct recost *r) {
     r->next = malloc(tasks * sizeof *r->next);
     r->lane_of = calloc((size_t)ls_trace_lane_count(r->recorded) + 1, sizeof *r->lane_of);
     if (!r->first || !r->last || !r->launcher || !r->next || !r->lane_of)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to give %d tasks of %d ranks their times", r->tasks, r->ranks);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to give %d tasks of %d ranks their times", r->tasks,
+                       r->ranks);
     for (size_t i = 0; i < tasks; i++) r->launcher[i] = LS_NONE;
     describe(r);
     add_lanes(r);
     return index_lanes(r);
+}
+
+/* Bytes of the optimizer's kernels in a step of the first device that updates. */
+static double bytes_of_updates(const struct recost *r) {
+    double bytes = 0;
+    for (int task = 0; task < r->tasks; task++) {
+        const struct ls_task *t = ls_trace_task(r->recorded, task);
+        if (t->kind == LS_TASK_KERNEL && t->step == 0 && strcmp(t->phase, "optimizer") == 0) bytes += (double)t->bytes;
+    }
+    return bytes;
 }
 
 ls_status ls_recost(ls_trace **out, const ls_trace *recorded, const ls_workload *workload, const ls_node *node,
@@ -331,10 +347,11 @@ ls_status ls_recost(ls_trace **out, const ls_trace *recorded, const ls_workload 
     struct recost r = {.recorded = recorded,
                        .workload = workload,
                        .options = options,
-                       .ranks = options->mode == LS_PLAN_DDP ? options->devices : 1,
+                       .ranks = options->mode == LS_PLAN_DDP ? options->devices / options->pipeline : 1,
                        .tasks = ls_trace_task_count(recorded)};
     ls_status status = ls_price_open(&r.price, workload, node, options);
     if (status != LS_OK) return status;
+    if (options->whole_rows > 0) r.price.update_bytes = bytes_of_updates(&r);
     status = prepare(&r);
     if (status == LS_OK) {
         add_tasks(&r);

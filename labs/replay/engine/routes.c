@@ -1,19 +1,19 @@
-/* routes — which links a transfer crosses.
- *   idea  : from each device and from the host, breadth first over the links. All vertices that are as many links away
- *           make a level; a vertex of the next level is reached from the vertex of this one that gives the least
- *           latency, then the widest way (its narrowest link counts), then by the link that comes first in the file.
- *           The best way to a vertex begins with the best way to the one before it, so going level by level finds it
- *   ends  : devices pass nothing on: levels go on from the host and from switches only, as GPUs do not forward either.
- *           A copy between devices without a link or switch in common goes through the host
+/* routes — finds the links that a transfer crosses.
+ *   idea  : from each device and from the host, breadth first over the links. All vertices at the same distance make a
+ *           level; a vertex of the next level is reached from the vertex of this one that gives the least latency, then
+ *           the widest route (its narrowest link counts), then by the link that comes first in the file. The best route
+ *           to a vertex begins with the best route to the one before it, so a search level by level finds it
+ *   ends  : devices do not forward: only the host and switches lead to further levels, as GPUs do not forward either. A
+ *           copy between devices without a link or switch in common goes through the host
  *   cost  : devices x levels x links
- *   fails : a device that cannot be reached, or only over more than LS_NODE_MAX_ROUTE links */
+ *   fails : if a device cannot be reached, or only over more than LS_NODE_MAX_ROUTE links */
 #include <stdlib.h>
 
 #include "labs/replay/engine/node_internal.h"
 
-/* The best way found so far from a source to a vertex. */
+/* The best route found so far from a source to a vertex. */
 struct way {
-    int level;    /* links that it crosses; -1: none found */
+    int level;    /* number of links; -1: no route found */
     int via;      /* the last of them, and */
     int previous; /* the vertex before it */
     double latency_us, GBps;
@@ -52,7 +52,7 @@ static void find_ways(const ls_node *node, int source, struct way ways[LS_NODE_M
     }
 }
 
-/* Writes the way down from its end to its source. */
+/* Writes the route, from its end to its source. */
 static ls_status keep(const ls_node *node, struct ls_route *route, const struct way *ways, int source, int to) {
     const cJSON *links = cJSON_GetObjectItemCaseSensitive(ls_json_root(node->json), "links");
     const char *begin = node->vertices[source], *end = node->vertices[to];

@@ -1,7 +1,7 @@
 /* workload — reads a file that describes a network layer by layer.
- *   idea  : layers are read in the order of the forward pass (workload_layers.c); the operations of a step follow from
- *           them by rule (workload_step.c), so the file says nothing of those
- *   fails : everything is refused at its line; what the layers add up to must be what the file promises */
+ *   idea  : layers are read in the order of the forward pass (workload_layers.c); the operations of a step are derived
+ *           from them by rules (workload_step.c), so the file does not contain operations
+ *   fails : errors are reported with their line; the layers' totals must equal those in the file */
 #include "labs/replay/engine/workload.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static int read_optimizer(struct ls_workload_reader *r, const cJSON *root) {
         if (strcmp(optimizers[i].name, name) == 0) return optimizers[i].states;
     }
     ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(root, "optimizer"),
-                   "no optimizer is called %.40s; there are sgd, sgd-momentum and adam", name);
+                   "unknown optimizer %.40s; expected sgd, sgd-momentum or adam", name);
     return 0;
 }
 
@@ -37,11 +37,11 @@ static void check_notes(struct ls_workload_reader *r, const cJSON *root) {
     if (!ls_json_has(root, "notes")) return;
     const cJSON *notes = ls_json_array(r->json, root, "notes"), *note;
     cJSON_ArrayForEach(note, notes) {
-        if (!cJSON_IsString(note)) ls_json_refuse(r->json, note, "a note is a text");
+        if (!cJSON_IsString(note)) ls_json_refuse(r->json, note, "a note must be a string");
     }
 }
 
-/* The index of a member's text in a list that ends with NULL; refused if it is not there. */
+/* The index of a member's text in a list that ends with NULL; refused if it is not in the list. */
 static int read_choice(struct ls_workload_reader *r, const cJSON *object, const char *name,
                        const char *const *choices) {
     const char *text = ls_json_text(r->json, object, name);
@@ -84,19 +84,19 @@ static void read_head(struct ls_workload_reader *r, const cJSON *root) {
     read_defaults(r, root);
 }
 
-/* What the layers add up to, against what the file promises: a figure with a slip of the pen is found here. */
+/* Compares the layers' totals with those in the file, which finds typing errors. */
 static void check_totals(struct ls_workload_reader *r, const cJSON *root) {
     double promised =
         (double)ls_json_whole(r->json, root, "parameters", 0, INT64_C(10) * LS_MAX_ELEMENTS * LS_MAX_KERNELS);
     double parameters = (double)ls_workload_parameters(&r->parts->workload);
     if (parameters != promised) {
         ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(root, "parameters"),
-                       "the layers have %.0f parameters together, not %.0f", parameters, promised);
+                       "the layers have %.0f parameters together; expected %.0f", parameters, promised);
     }
     promised = ls_json_number(r->json, root, "forward_flops", 0, LS_MAX_FLOPS * LS_MAX_LAYERS);
     if (!(fabs(r->total_flops - promised) <= 1e-9 * promised)) {
         ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(root, "forward_flops"),
-                       "the layers have %.0f flops together, not %.0f", r->total_flops, promised);
+                       "the layers have %.0f flops together; expected %.0f", r->total_flops, promised);
     }
 }
 
@@ -111,7 +111,8 @@ static ls_status read_workload(ls_workload **out, ls_json *json) {
     ls_status status = ls_json_failed(json) ? LS_ERR_INVALID : LS_OK;
     struct ls_workload_layer *list = status == LS_OK ? calloc((size_t)count + 1, sizeof *list) : NULL;
     r.parts->workload.layers = list;
-    if (status == LS_OK && !list) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for %lld layers", (long long)count);
+    if (status == LS_OK && !list)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %lld layers", (long long)count);
     if (status == LS_OK) {
         ls_workload_read_layers(&r, layers);
         if (!ls_json_failed(json)) check_totals(&r, root);

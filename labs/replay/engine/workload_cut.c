@@ -1,13 +1,14 @@
-/* workload_cut — a rank's part of a network that is described.
- *   idea  : layers are walked through in the order of the forward pass, and what the last one has made is known: alike on all
- *           ranks (or a rank's rows of it), or a part. A layer that is cut by outputs begins parts, one that is cut by inputs
- *           ends them; each has 1/T of its flops and weights, and so has all between them. Then a step of the part follows
- *           by the rules for any network (workload_step.c)
- *   rows  : with `sequence` what is not a part has 1/T of its rows; of its parameters there are all, whose gradients are
- *           sums over those rows and are added up. What a layer that is cut by outputs reads was gathered, and that is kept
- *   bias  : of a layer that is cut by inputs it is whole: it is added once, behind the sum
- *   text  : a table of a vocabulary is cut by inputs (each rank looks up its range, the others' rows are zeros). Where
- *           parts are the network's output, these are classes of logits, which the loss leaves where they are
+/* workload_cut — a rank's part of a described network.
+ *   idea  : iterates over layers in the order of the forward pass, and tracks the last one's output: the same on all
+ *           ranks (or a rank's rows of it), or a part. A layer that is split by outputs begins parts, one that is split
+ *           by inputs ends them; each has 1/T of its flops and weights, and so have all layers between them. The part's
+ *           step then follows by the rules for any network (workload_step.c)
+ *   rows  : with `sequence` data that is not a part has 1/T of its rows; all its parameters exist on each rank, and
+ *           their gradients are sums over those rows, which are all-reduced. The input of a layer that is split by
+ *           outputs is gathered and kept
+ *   bias  : whole in a layer that is split by inputs: it is added once, after the sum
+ *   text  : a vocabulary's table is split by inputs (each rank looks up its range; the other rows are zeros). If parts
+ *           are the network's output, they are classes of logits, which the loss does not gather
  *   not   : the padding of a vocabulary that T does not divide: less than T rows
  *   cost  : linear in layers and parameters */
 #include "labs/replay/engine/workload_cut.h"
@@ -23,7 +24,7 @@ struct cutting {
     const ls_workload *whole;
     struct ls_workload_parts *parts;
     int ranks;
-    bool sequence, is_part; /* what the layer before has made */
+    bool sequence, is_part; /* of the previous layer's output */
 };
 
 static ls_status refuse(const struct cutting *c, const struct ls_workload_layer *layer, const char *why) {
@@ -38,10 +39,10 @@ static bool is_bias(const char *name) {
     return dot && strcmp(dot, ".bias") == 0;
 }
 
-/* Into the part's list, and their elements into the layer's weights. */
+/* Adds parameters to the part's list, and their elements to the layer's weights. */
 static void add_parameters(struct cutting *c, struct ls_workload_layer *layer, bool divides) {
     const ls_workload *w = c->whole;
-    double others = layer->weights, ranks = divides ? c->ranks : 1; /* other layers' weights, which it reads */
+    double others = layer->weights, ranks = divides ? c->ranks : 1; /* other layers' weights, which this layer reads */
     for (int p = 0; p < layer->parameter_count; p++) others -= (double)w->parameter_counts[layer->first_parameter + p];
     layer->weights = others / ranks;
     for (int p = layer->first_parameter; p < layer->first_parameter + layer->parameter_count; p++) {
@@ -60,18 +61,18 @@ static ls_status check(const struct cutting *c, const struct ls_workload_layer *
     const ls_workload *w = c->whole;
     bool is_table = layer->rule == LS_RULE_TABLE;
     if (layer->cut == LS_WORKLOAD_BY_OUTPUTS && c->is_part)
-        return refuse(c, layer, "reads parts, and cannot make others");
+        return refuse(c, layer, "reads parts, but cannot make others");
     if (layer->cut == LS_WORKLOAD_BY_INPUTS && c->is_part == is_table)
         return refuse(c, layer,
-                      is_table ? "reads parts, and needs whole samples" : "is cut by inputs that are not parts");
-    if (c->is_part && !divides(c, layer->heads)) return refuse(c, layer, "has heads that they do not divide");
+                      is_table ? "reads parts, but needs whole samples" : "is cut by inputs that are not parts");
+    if (c->is_part && !divides(c, layer->heads)) return refuse(c, layer, "has heads that the ranks do not divide");
     for (int p = 0; layer->cut == LS_WORKLOAD_BY_OUTPUTS && p < layer->parameter_count; p++)
         if (!divides(c, (double)w->parameter_counts[layer->first_parameter + p]))
-            return refuse(c, layer, "has units that they do not divide");
+            return refuse(c, layer, "has units that the ranks do not divide");
     return LS_OK;
 }
 
-/* A rank's rows of what all ranks would have alike; before the first meeting that is the sample itself. */
+/* Takes a rank's rows of data that all ranks would share; before the first collective that is the sample itself. */
 static void take_rows(const struct cutting *c, struct ls_workload_layer *layer) {
     layer->flops /= c->ranks;
     layer->input /= c->ranks;
@@ -80,7 +81,7 @@ static void take_rows(const struct cutting *c, struct ls_workload_layer *layer) 
     layer->sums_gradients = layer->parameter_count > 0;
 }
 
-/* What the layer before has kept of its output is not read any more: it is gathered, and that is kept. */
+/* The previous layer's kept output is not read any more: the gathered one is kept instead. */
 static void keep_gathered(struct ls_workload_layer *layer, struct ls_workload_layer *before) {
     before->kept -= fmin(before->kept, before->output);
     layer->kept += layer->input;
@@ -112,7 +113,7 @@ static ls_status add_layer(struct cutting *c, int l) {
     else if (c->sequence)
         take_rows(c, layer);
     if (layer->enters && c->sequence) keep_gathered(layer, layer - 1);
-    if (layer->leaves && l + 1 == c->whole->layer_count) layer->kept += layer->output; /* terms, apart from the sum */
+    if (layer->leaves && l + 1 == c->whole->layer_count) layer->kept += layer->output; /* terms, besides the sum */
     return status;
 }
 
@@ -134,7 +135,7 @@ static void take_head(struct cutting *c) {
     w->sequence = c->sequence;
 }
 
-/* What the network's output is. A label is 8 bytes, of a row. */
+/* Sets the network's output. A label has 8 bytes per row. */
 static ls_status take_loss(struct cutting *c, bool is_text) {
     ls_workload *w = &c->parts->workload;
     const struct ls_workload_layer *last = &w->layers[w->layer_count - 1];
@@ -153,13 +154,15 @@ static ls_status cut(struct cutting *c) {
         is_cut = is_cut || whole->layers[l].cut != LS_WORKLOAD_UNCUT;
     }
     if (!is_cut)
-        return ls_fail(LS_ERR_INVALID, "%s does not say how ranks can share its layers: --tensor needs that",
+        return ls_fail(LS_ERR_INVALID, "%s does not describe how ranks can share its layers, which --tensor needs",
                        whole->name);
     if (c->sequence && !is_text)
-        return ls_fail(LS_ERR_INVALID, "%s is no text: it has no positions for ranks to share out", whole->name);
+        return ls_fail(LS_ERR_INVALID, "%s is not a text: its samples have no positions for ranks to share",
+                       whole->name);
     take_head(c);
     c->parts->workload.layers = calloc((size_t)whole->layer_count, sizeof *c->parts->workload.layers);
-    if (!c->parts->workload.layers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of %s", whole->name);
+    if (!c->parts->workload.layers)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of %s", whole->name);
     ls_status status = LS_OK;
     for (int l = 0; status == LS_OK && l < whole->layer_count; l++) status = add_layer(c, l);
     if (status == LS_OK) status = take_loss(c, is_text);

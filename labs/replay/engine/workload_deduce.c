@@ -1,9 +1,11 @@
-/* workload_deduce — what a trace does not say of its network, from what its kernels moved.
- *   norms : a weight as long as its bias is batch norm's. It has a running mean and variance beside it. Their order is
- *           that of the operations forward, and the reverse of it backward. Unless there are as many such pairs as
- *           operations, nothing is known of either
- *   memory: what forward leaves for backward, and what backward needs beside it, follow from the bytes of forward's
- *           kernels: each reads what the one before has written (the first: the input) and writes the rest
+/* workload_deduce — deduces properties of a network that its trace does not record from the bytes that its kernels
+ *   moved.
+ *   norms : a weight as long as its bias is a batch norm's, which also has a running mean and variance. Batch norms run
+ *           in this order in forward, and in the reverse order in backward. Unless there are as many such pairs as
+ *           operations, neither is deduced
+ *   memory: the activations that forward keeps for backward, and the additional memory of backward, follow from the
+ *           bytes of forward's kernels: each reads the output of the previous one (the first: the input), and the
+ *           remaining bytes are its own output
  *   cost  : one pass over the operations */
 #include <limits.h>
 #include <math.h>
@@ -36,8 +38,8 @@ static void find_batchnorms(ls_workload *w, const ls_trace *trace) {
     free(channels);
 }
 
-/* Of a sample. In place are the operations that add a bias, but for the one that keeps the sum and writes its GELU,
- * too. Batch norm reads its input twice, a sum reads two, a window of a pool is read once. */
+/* Estimates the memory of a sample. Operations that add a bias run in place, except the one that keeps the sum and also
+ * writes its GELU. Batch norm reads its input twice, a sum reads two inputs, a pool reads each window once. */
 static void estimate_memory(ls_workload *w) {
     double in = w->input_bytes, largest = 0;
     for (int k = 0; k < w->work_count; k++) {
@@ -56,7 +58,7 @@ static void estimate_memory(ls_workload *w) {
     w->exchange_bytes = 2 * largest;
 }
 
-/* Floats that the optimizer keeps for each parameter. */
+/* Floats of state that the optimizer keeps for each parameter. */
 static int optimizer_states(const struct ls_trace_about *about) {
     if (strncmp(about->optimizer, "adam", 4) == 0) return 2;
     return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;

@@ -1,7 +1,7 @@
 /* workload_layers — the layers of a workload's file, blocks unfolded, in the order of the forward pass.
  *   cost  : linear in the unfolded layers, of which there are at most LS_MAX_LAYERS: they are counted before they are
  *           unfolded
- *   fails : everything is refused at its line */
+ *   fails : errors are reported with their line */
 #include "labs/replay/engine/workload_layers.h"
 
 #include <limits.h>
@@ -41,15 +41,15 @@ static enum ls_layer_rule find_rule(struct ls_workload_reader *r, const cJSON *o
         length += (size_t)snprintf(known + length, sizeof known - length, " %s", kinds[k].name);
     }
     ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(object, "kind"),
-                   "no kind of layer is called %.40s; there are%s", name, known);
+                   "unknown kind of layer %.40s; expected one of%s", name, known);
     return kinds[0].rule;
 }
 
-/* The name of a layer or block behind that of the block around it, with a dot in between; "" adds nothing. */
+/* Appends the name of a layer or block to that of the enclosing block, with a dot in between; "" adds nothing. */
 static void join_name(struct ls_workload_reader *r, const cJSON *object, const char *around, char *path) {
     const char *name = ls_json_text(r->json, object, "name");
     if (strlen(name) > LS_MAX_NAME) {
-        ls_json_refuse(r->json, object, "a name of %zu characters is too long; %d are enough", strlen(name),
+        ls_json_refuse(r->json, object, "a name of %zu characters is too long; expected at most %d", strlen(name),
                        LS_MAX_NAME);
         name = "";
     }
@@ -109,7 +109,7 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
     layer->cut = read_cut(r, object);
     if (ls_json_has(object, "heads")) layer->heads = (int)ls_json_whole(r->json, object, "heads", 1, 100000);
     if (ls_json_has(object, "parameters")) read_parameters(r, object, path, layer);
-    double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance of each channel */
+    double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance per channel */
     w->buffer_bytes += sizeof(float) * buffers;
     if (layer->rule == LS_RULE_PASS) layer->channels = (int)fmin(buffers / 2, INT_MAX);
     r->total_flops += layer->flops;
@@ -125,20 +125,21 @@ static int64_t repeats(struct ls_workload_reader *r, const cJSON *block) {
 static int64_t count_layers(struct ls_workload_reader *r, const cJSON *list, int depth) {
     int64_t count = 0;
     const cJSON *item;
-    if (depth > LS_MAX_DEPTH) ls_json_refuse(r->json, list, "blocks lie in each other more than %d deep", LS_MAX_DEPTH);
+    if (depth > LS_MAX_DEPTH) ls_json_refuse(r->json, list, "blocks are nested more than %d deep", LS_MAX_DEPTH);
     cJSON_ArrayForEach(item, list) {
         if (ls_json_failed(r->json)) return 0;
         bool is_block = ls_json_has(item, "layers");
         count += is_block ? repeats(r, item) * count_layers(r, ls_json_array(r->json, item, "layers"), depth + 1) : 1;
-        if (count > LS_MAX_LAYERS) ls_json_refuse(r->json, item, "these are more than %d layers", LS_MAX_LAYERS);
+        if (count > LS_MAX_LAYERS)
+            ls_json_refuse(r->json, item, "a workload has too many layers; expected at most %d", LS_MAX_LAYERS);
     }
-    if (list && count == 0) ls_json_refuse(r->json, list, "there must be a layer");
+    if (list && count == 0) ls_json_refuse(r->json, list, "a workload must have at least one layer");
     return count;
 }
 
 static void read_list(struct ls_workload_reader *r, const cJSON *list, const char *around, bool outermost);
 
-/* NAME if it is there once, otherwise NAME.0, NAME.1, ... (from "first" on). */
+/* NAME if the block occurs once, otherwise NAME.0, NAME.1, ... (from "first" on). */
 static void read_block(struct ls_workload_reader *r, const cJSON *block, const char *around, bool outermost) {
     char path[LS_MAX_PATH], numbered[LS_MAX_PATH + 24];
     ls_json_only(r->json, block, block_members);

@@ -1,5 +1,5 @@
-/* What the two halves of the reader of workload files share: workload_layers.c reads layers, workload.c the file around
- * them, and makes a step of them. */
+/* Shared by the two halves of the reader of workload files: workload_layers.c reads layers; workload.c reads the rest
+ * of the file, and makes a step from them. */
 #ifndef LABS_REPLAY_ENGINE_WORKLOAD_LAYERS_H
 #define LABS_REPLAY_ENGINE_WORKLOAD_LAYERS_H
 
@@ -24,7 +24,8 @@ struct ls_workload_reader {
 /* How many layers the file's list unfolds to; refused beyond LS_MAX_LAYERS, so the counts stay small. */
 int64_t ls_workload_count_layers(struct ls_workload_reader *r, const cJSON *list);
 
-/* Reads them into the workload's layers, which have room for them, and their parameters and buffers into r->parts. */
+/* Reads the layers into the workload's array, which has room for them, and their parameters and buffers into
+ * r->parts. */
 void ls_workload_read_layers(struct ls_workload_reader *r, const cJSON *list);
 
 #endif

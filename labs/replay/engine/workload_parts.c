@@ -14,7 +14,7 @@ struct ls_workload_note {
 struct ls_workload_parts *ls_workload_begin(void) {
     struct ls_workload_parts *parts = calloc(1, sizeof *parts);
     if (!parts) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
         return NULL;
     }
     parts->workload.name = parts->workload.source = "";
@@ -36,7 +36,7 @@ const char *ls_workload_text(struct ls_workload_parts *parts, const char *text) 
     return note->text;
 }
 
-/* Room for one item more in an array that grows by half; false: there is no memory. */
+/* Makes room for one more item in an array that grows by half; false: out of memory. */
 static bool make_room(struct ls_workload_parts *parts, void *array, size_t item_nbytes, int count, size_t *room) {
     if (parts->failed) return false;
     if ((size_t)count < *room) return true;
@@ -57,7 +57,7 @@ void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work 
     w->work[w->work_count++] = *work;
 }
 
-/* Names and counts share one number of places. */
+/* Names and counts have one common capacity. */
 int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count) {
     ls_workload *w = &parts->workload;
     size_t room = parts->parameter_room;
@@ -79,9 +79,14 @@ void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter) {
 
 bool ls_workload_kernel_is(const char *name, const char *kind) { return strncmp(name, kind, strlen(kind)) == 0; }
 
+bool ls_workload_kernel_is_product(const char *name) {
+    return ls_workload_kernel_is(name, "gemm") || ls_workload_kernel_is(name, "conv2d") ||
+           ls_workload_kernel_is(name, "attention");
+}
+
 ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out) {
     *out = NULL;
-    if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     if (status != LS_OK) {
         ls_workload_close(&parts->workload);
         return status;

@@ -1,10 +1,11 @@
 /* workload_step — from a network's layers to the operations of a training step.
- *   idea  : forward, the loss, the layers once more in reverse order for backward, and the optimizer. What a kind of layer
- *           computes on the way back, and what it reads and writes, follows from one of four rules (below)
- *   ready : parameters are ready layer by layer in reverse order, within a layer the last one first
+ *   idea  : forward, the loss, the layers once more in reverse order for backward, and the optimizer. The backward
+ *           operations of a kind of layer, and the bytes that it reads and writes, follow from one of four rules
+ *           (below)
+ *   ready : parameters become ready layer by layer in reverse order, within a layer the last one first
  *           (common/nn/passes.c)
- *   shared: a layer that meets other ranks (workload_cut.c) has a collective operation in front of it or behind it, forward
- *           and back, as common/nn/tensor_layers.c has between real ones
+ *   shared: a layer shared with other ranks (workload_cut.c) has a collective operation before or after it, in forward
+ *           and backward, as common/nn/tensor_layers.c has between real layers
  *   cost  : linear in layers */
 #include <math.h>
 #include <string.h>
@@ -16,13 +17,13 @@
 /* e: bytes of an element; x, y: elements of input and output; w: of the parameters that it reads.
  *
  *              forward         backward, kernel by kernel
- *     WEIGHTS  e (x + y + w)   gradient of the input e (x + y + w), unless nothing lies before the layer;
+ *     WEIGHTS  e (x + y + w)   gradient of the input e (x + y + w), unless it is the first layer;
  *                              gradient of the parameters e (x + y) + 4 w. As many flops as forward, each
  *     FACTORS  e (x + y)       the gradients of both factors: e (x + y) and as many flops as forward, each
  *     TABLE    2 e y           2 e y + 4 w: the rows' gradients are added to a table of zeros
  *     PASS     e (x + y + w)   e (2 x + y + w): reads x and the gradient of y, writes that of x. Flops as forward
  *
- * What goes with w does not grow with the number of samples. */
+ * Terms with w do not grow with the number of samples. */
 
 /* `kernels` operations that share the flops; each moves all of the bytes. */
 static struct ls_work *add_work(struct ls_workload_parts *parts, const char *name, const char *phase, int kernels,
@@ -50,7 +51,7 @@ static struct ls_work *add_meeting(struct ls_workload_parts *parts, const char *
     return work;
 }
 
-/* Between layers: `elements` are alike on all ranks, or rows of them lie on each. */
+/* Between layers: `elements` are the same on all ranks, or each rank has some of their rows. */
 static void add_crossing(struct ls_workload_parts *parts, const char *phase, bool gathers, double elements) {
     const ls_workload *w = &parts->workload;
     if (w->sequence)
@@ -101,14 +102,14 @@ static struct ls_work *add_backward(struct ls_workload_parts *parts, const struc
     return work ? work + k - 1 : NULL;
 }
 
-/* What is summed over a rank's own rows only. */
+/* Gradients that are summed only over a rank's own rows. */
 static struct ls_work *add_gradient_sum(struct ls_workload_parts *parts, const struct ls_workload_layer *layer) {
     struct ls_work *work = add_meeting(parts, "backward", LS_WORK_SUMS, layer->weights);
     if (work) work->meeting.fixed = work->meeting.fp32 = true;
     return work;
 }
 
-/* Of each row the largest logit, then the sum of exponentials and the label's logit (common/nn/class_loss.c). */
+/* For each row the largest logit, then the sum of exponentials and the label's logit (common/nn/class_loss.c). */
 static void add_loss_sums(struct ls_workload_parts *parts) {
     for (int floats = 1; parts->workload.loss_rows > 0 && floats <= 2; floats++) {
         struct ls_work *work = add_meeting(parts, "loss", LS_WORK_SUMS, floats * parts->workload.loss_rows);

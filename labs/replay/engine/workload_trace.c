@@ -1,19 +1,19 @@
-/* workload_trace — from what one device did to the operations of its step.
- *   idea  : the operations are the kernels of the device's compute stream in the four phases that every mode has.
- *           Each step must have the same ones; their times are medians over the steps. A step with a smaller batch
- *           (the last one of an epoch) has fewer flops and bytes than the others and does not count. What each step
- *           took is kept, too: a median does not know that machines stutter
- *   host  : what the host thread did in those phases up to a kernel's launch is that kernel's host time; all else
- *           that it did in a step is the step's share of the loader. What recording took of it is taken off: a run
- *           without --trace is predicted, and the smaller the share of a device, the more it would count. What it did
- *           under an emulated lock (--host-lock) is neither: that is the node's lock_us
- *   micro : of a step in several micro-batches the first one's operations count, which has most samples, and the
- *           update. That later ones read the gradients that they add to is left out
- *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
- *           with one of P = flops / (2 rows) elements reads or writes these P whatever the batch: flops say how many.
- *           The batch's matrix has a row for each label: a text has many. (A convolution's weights are few beside its
- *           images, and are not looked for)
- *   ready : a parameter's gradient is complete behind the kernel before its mark; without marks, all are behind
+/* workload_trace — derives the operations of a step from the trace of one device.
+ *   idea  : the operations are the kernels of the device's compute stream in the four phases that every mode has. Each
+ *           step must have the same kernels; their times are medians over the steps. A step with a smaller batch (the
+ *           last one of an epoch) has fewer flops and bytes than the others and does not count. Each step's own times
+ *           are kept, too: a median hides the machine's jitter
+ *   host  : the host thread's work in those phases up to a kernel's launch is that kernel's host time; its other work
+ *           in a step is the step's share of the loader. The cost of recording is subtracted: a run without --trace is
+ *           predicted, and the smaller the share of a device, the more that cost would matter. Time under an emulated
+ *           lock (--host-lock) is neither: it is the node's lock_us
+ *   micro : of a step in several micro-batches, the operations of the first count, which has most samples, and the
+ *           update. Later ones also read the gradients to which they add, which is left out
+ *   fixed : a kernel's bytes grow with the batch, except those of the parameters. A multiply of the batch's matrix with
+ *           one of P = flops / (2 rows) elements reads or writes these P whatever the batch: P follows from the flops.
+ *           The batch's matrix has a row for each label: a text has many. (A convolution's weights are few compared
+ *           with its images, and are ignored)
+ *   ready : a parameter's gradient is complete after the kernel before its mark; without marks, all are complete after
  *           backward
  *   cost  : tasks, and for each operation a sort of its times */
 #include "labs/replay/engine/workload.h"
@@ -52,14 +52,14 @@ struct source {
     double *host_us;
     struct step *steps;
     int step_count;
-    const struct step *whole; /* the first of those with most flops: what the others must be like */
+    const struct step *whole; /* the first of those with most flops, which the others must match */
     double rows;              /* of a sample */
 };
 
 /* --- which tasks
  * ------------------------------------------------------------------------------------------------- */
 
-/* The one lane of a kind that belongs to the first device; -1: there is none. */
+/* The lane of a kind that belongs to the first device; -1: there is none. */
 static int find_lane(const ls_trace *trace, ls_lane_kind kind, int device) {
     for (int l = 0; l < ls_trace_lane_count(trace); l++) {
         const struct ls_lane *lane = ls_trace_lane(trace, l);
@@ -72,14 +72,14 @@ static ls_status check_about(const struct ls_trace_about *about) {
     bool one = about->devices == 1 || about->recorded_ranks == 1;
     if (!one || about->devices < 1) {
         return ls_fail(LS_ERR_INVALID,
-                       "a trace of %d devices is no workload: record one device, or one rank of meta devices",
+                       "a trace of %d devices cannot be a workload: record one device, or one rank of meta devices",
                        about->devices);
     }
-    if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not say how many samples a step has");
+    if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not record how many samples a step has");
     return LS_OK;
 }
 
-/* The host computed the updates: it took the gradients down for that, on the copy stream. */
+/* Whether the host computed the updates, with gradients that were copied to it on the copy stream. */
 static bool is_offloaded(const ls_trace *trace) {
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
         const struct ls_task *task = ls_trace_task(trace, t);
@@ -89,10 +89,10 @@ static bool is_offloaded(const ls_trace *trace) {
     return false;
 }
 
-/* A gradient that two layers read: of one of them, it is copied. */
+/* A copy of a gradient that two layers read, for one of them. */
 static bool is_copy(const struct ls_task *task) { return task->kind == LS_TASK_COPY && task->from == task->to; }
 
-/* Gradients' averaging belongs to a mode, not to the network. */
+/* Averaging of gradients belongs to a mode, not to the network. */
 static bool is_of_the_network(const struct source *s, const struct ls_task *task) {
     if (task->kind != LS_TASK_KERNEL && !is_copy(task)) return false;
     if (task->step < 0 || !is_work_phase(task->phase)) return false;
@@ -100,7 +100,7 @@ static bool is_of_the_network(const struct source *s, const struct ls_task *task
     return !(averages && s->about->world_size > 1 && strcmp(task->phase, "backward") == 0);
 }
 
-/* Whether the kernel belongs to a micro-batch behind the step's first one: `last` is the one before it that counts. */
+/* Whether the kernel belongs to a micro-batch after the step's first one: `last` is the previous one that counts. */
 static bool is_of_another_micro_batch(const struct step *step, const struct ls_task *task, const struct ls_task *last) {
     if (step->left_out != LS_NONE) return strcmp(task->phase, "optimizer") != 0;
     return strcmp(last->phase, "backward") == 0 && strcmp(task->phase, "forward") == 0;
@@ -113,7 +113,8 @@ static ls_status find_steps(struct source *s) {
     s->kernels = calloc((size_t)count + 1, sizeof *s->kernels);
     s->host_us = calloc((size_t)count + 1, sizeof *s->host_us);
     s->steps = calloc((size_t)count + 1, sizeof *s->steps);
-    if (!s->kernels || !s->host_us || !s->steps) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!s->kernels || !s->host_us || !s->steps)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int i = 0; i < count; i++) {
         const struct ls_task *task = ls_trace_task(s->trace, tasks[i]);
         if (!is_of_the_network(s, task)) continue;
@@ -136,14 +137,12 @@ static ls_status find_steps(struct source *s) {
     bool graphs =
         s->step_count == 0 && count > 0 && strcmp(ls_trace_task(s->trace, tasks[count - 1])->phase, "graph") == 0;
     if (graphs)
-        return ls_fail(LS_ERR_INVALID,
-                       "the trace's steps are CUDA graphs, of which it does not have the kernels: record "
-                       "without --cuda-graph, and replay with it");
-    if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel in it");
+        return ls_fail(LS_ERR_INVALID, "the trace's steps are CUDA graphs, whose kernels are not recorded: record "
+                                       "without --cuda-graph, and replay with it");
+    if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel");
     if (is_offloaded(s->trace))
         return ls_fail(LS_ERR_INVALID,
-                       "the trace's updates were the host's, of which it does not have the kernels: record "
-                       "without --offload");
+                       "the trace's updates ran on the host, whose kernels are not recorded: record without --offload");
     s->whole = &s->steps[0];
     for (int i = 1; i < s->step_count; i++) {
         const struct step *step = &s->steps[i];
@@ -170,7 +169,8 @@ static ls_status compare_steps(const struct source *s) {
             if (is_whole(s, step)) same = same && task->flops == other->flops && task->bytes == other->bytes;
         }
         if (!same) {
-            return ls_fail(LS_ERR_INVALID, "steps %d and %d of the trace differ in their operations: no workload",
+            return ls_fail(LS_ERR_INVALID,
+                           "a workload needs equal steps; steps %d and %d of the trace differ in their operations",
                            s->whole->number, step->number);
         }
     }
@@ -180,7 +180,7 @@ static ls_status compare_steps(const struct source *s) {
 /* --- the host's share
  * -------------------------------------------------------------------------------------------- */
 
-/* The task of the host's lane that put this kernel on its stream. */
+/* The task of the host's lane that launched this kernel. */
 static int launch_of(const struct source *s, int kernel) {
     int count, last = LS_NONE;
     const int *before = ls_trace_before(s->trace, kernel, &count);
@@ -204,7 +204,7 @@ static void share_host_time(struct source *s) {
             double us = task->us > 0 && task->lock == LS_NONE ? task->us - task->probes_us : 0;
             bool counts = is_work_phase(task->phase);
             if (counts) pending_us += us;
-            if (tasks[at] == left_out) pending_us = 0; /* what further micro-batches took */
+            if (tasks[at] == left_out) pending_us = 0; /* the time of further micro-batches */
             if (!counts) step->loader_us += us;
             while (kernel < step->count && launch == tasks[at]) {
                 step->host_us[kernel] = pending_us;
@@ -223,13 +223,13 @@ static double element_bytes(const struct ls_trace_about *about) {
     return strcmp(about->precision, "fp16") == 0 || strcmp(about->precision, "bf16") == 0 ? 2 : 4;
 }
 
-/* Samples of the device's share of a step, or of its first micro-batch. */
+/* Samples in the device's share of a step, or in its first micro-batch. */
 static double samples_of(const struct ls_trace_about *about) {
     double samples = (double)about->batch_size / (double)about->devices;
     return about->micro_batches > 1 ? ceil(samples / about->micro_batches) : samples;
 }
 
-/* Labels of a sample; where the loss has none, one. */
+/* Labels of a sample; one, if the loss has no labels. */
 static double rows_of_a_sample(const struct source *s) {
     for (int k = 0; k < s->whole->count; k++)
         if (strcmp(kernel_of(s, s->whole, k)->name, "cross_entropy") == 0)
@@ -243,11 +243,6 @@ static double fixed_bytes(const struct source *s, const struct ls_task *task) {
     if (!ls_workload_kernel_is(task->name, "gemm")) return 0;
     double rows = samples_of(s->about) * s->rows;
     return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * rows));
-}
-
-static bool is_product(const char *name) {
-    return ls_workload_kernel_is(name, "gemm") || ls_workload_kernel_is(name, "conv2d") ||
-           ls_workload_kernel_is(name, "attention");
 }
 
 /* Medians over the whole steps; `values` has room for all of them. */
@@ -265,7 +260,7 @@ static double median_us(const struct source *s, double *values, int kernel, bool
 
 static ls_status add_operations(struct source *s, struct ls_workload_parts *parts) {
     double *values = calloc((size_t)s->step_count, sizeof *values);
-    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int k = 0; k < s->whole->count; k++) {
         const struct ls_task *task = kernel_of(s, s->whole, k);
         struct ls_work work = {.name = ls_workload_text(parts, is_copy(task) ? "gradient copy" : task->name),
@@ -273,10 +268,10 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
                                .flops = (double)task->flops,
                                .bytes = (double)task->bytes * (is_copy(task) ? 2 : 1), /* read and written */
                                .fixed_bytes = fixed_bytes(s, task),
-                               .is_product = is_product(task->name),
+                               .is_product = ls_workload_kernel_is_product(task->name),
                                .us = median_us(s, values, k, false),
                                .host_us = s->host >= 0 ? median_us(s, values, k, true) : -1};
-        if (work.us < 0) work.host_us = -1; /* a meta device: what its host needed says nothing */
+        if (work.us < 0) work.host_us = -1; /* a meta device, whose host time is meaningless */
         ls_workload_add_work(parts, &work);
     }
     size_t whole = 0;
@@ -289,14 +284,14 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
     return LS_OK;
 }
 
-/* Each step's own times, too, if all are measured. */
+/* Adds each step's own times, if all are measured. */
 static ls_status add_steps(const struct source *s, struct ls_workload_parts *parts) {
     ls_workload *w = &parts->workload;
     for (int k = 0; k < w->work_count; k++) {
         if (!(w->work[k].us >= 0)) return LS_OK;
     }
     w->step_us = calloc((size_t)s->step_count * (size_t)w->work_count, sizeof *w->step_us);
-    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int i = 0; i < s->step_count; i++) {
         if (!is_whole(s, &s->steps[i])) continue;
         double *us = w->step_us + (size_t)w->step_count++ * (size_t)w->work_count;
@@ -308,8 +303,8 @@ static ls_status add_steps(const struct source *s, struct ls_workload_parts *par
 /* --- parameters
  * -------------------------------------------------------------------------------------------------- */
 
-/* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream,
- * or of the host, whose launches then count. Tasks of a lane are numbered in its order. */
+/* The index in the step of the last kernel up to task `after` of the compute stream or, if `after` is the host's, of
+ * the last one launched by then. Tasks of a lane are numbered in its order. */
 static int kernel_before(const struct source *s, int after) {
     bool by_launch = after != LS_NONE && ls_trace_task(s->trace, after)->lane == s->host;
     int last = -1;
@@ -330,7 +325,7 @@ static ls_status add_ready_order(const struct source *s, struct ls_workload_part
     ls_workload *w = &parts->workload;
     int behind = last_of_backward(w);
     bool *seen = calloc((size_t)w->parameter_count + 1, sizeof *seen);
-    if (!seen) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!seen) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     int at = 0;
     for (int m = 0; m < ls_trace_mark_count(s->trace); m++) {
         const struct ls_mark *mark = ls_trace_mark(s->trace, m);
@@ -383,7 +378,9 @@ ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace) {
     if (status != LS_OK) return status;
     s.compute = find_lane(trace, LS_LANE_COMPUTE, 0);
     s.host = find_lane(trace, LS_LANE_HOST, 0);
-    if (s.compute < 0) return ls_fail(LS_ERR_INVALID, "the trace has no compute stream of device 0: no workload");
+    if (s.compute < 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "a workload needs the compute stream of device 0, which the trace does not have");
     struct ls_workload_parts *parts = ls_workload_begin();
     status = parts ? find_steps(&s) : LS_ERR_NO_MEMORY;
     if (status == LS_OK) status = compare_steps(&s);

@@ -1,4 +1,4 @@
-/* columns: what a law, another explanation and a line of N devices are, in text and JSON. */
+/* columns: the columns of a law, of a rival and of a line of N devices, in text and JSON. */
 #include <math.h>
 #include <stdio.h>
 
@@ -6,7 +6,7 @@
 
 #define LONG_NUMBER 1e9 /* longer ones are written with a power of ten */
 
-/* What is not known stays empty. */
+/* Unknown values stay empty. */
 static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     if (fabs(value) >= LONG_NUMBER) {
         snprintf(cell, BENCH_CELL, "%.6g", value);
@@ -15,7 +15,7 @@ static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     }
 }
 
-/* A number in text and JSON, and one that is in text alone. */
+/* A number in text and JSON, and one in text only. */
 #define NUMBER(what, title, places, type, field)                                                                       \
     BENCH_COLUMN(.name = what, .head = title, BENCH_AT(BENCH_DOUBLE, type, field), .decimals = places,                 \
                  .format = put_number)

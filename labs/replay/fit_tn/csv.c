@@ -1,4 +1,4 @@
-/* csv: a file with a head, as the benches write it: cells between commas, in quotes where they hold commas. */
+/* csv: a file with a head, as the benches write it: cells separated by commas, in quotes if they contain commas. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@ static ls_status read_text(fit_tn_csv *csv) {
     size_t nbytes;
     ls_status status = ls_file_read(csv->path, MOST_BYTES, &csv->text, &nbytes);
     if (status != LS_OK || strlen(csv->text) == nbytes) return status;
-    return ls_fail(LS_ERR_INVALID, "%s: there is a zero byte in it", csv->path);
+    return ls_fail(LS_ERR_INVALID, "%s contains a zero byte; expected CSV", csv->path);
 }
 
-/* Takes the cell at *at in place and moves behind it and the comma or the newline, which it returns ('\0': the end).
- * '"': a quote is not closed, or not at the cell's ends. */
+/* Takes the cell at *at in place and advances *at past it and the comma or newline, which it returns ('\0': the end).
+ * '"': a quote is not closed, or not at the ends of the cell. */
 static char take_cell(char **at, char **cell, int *line) {
     char *from = *at, *to = *at;
     *cell = to;
@@ -41,9 +41,9 @@ static char take_cell(char **at, char **cell, int *line) {
     return end;
 }
 
-/* Room for another cell and, with the first of a row, its line. */
+/* Makes room for another cell and, with the first of a row, its line. */
 static bool grow(fit_tn_csv *csv, int cells) {
-    if ((cells & (cells - 1)) != 0) return true; /* the room is a power of two */
+    if ((cells & (cells - 1)) != 0) return true; /* the capacity is a power of two */
     size_t room = cells > 0 ? 2 * (size_t)cells : 1;
     char **more = realloc(csv->cells, room * sizeof *more);
     if (more) csv->cells = more;
@@ -56,7 +56,8 @@ static bool grow(fit_tn_csv *csv, int cells) {
 static ls_status end_row(fit_tn_csv *csv, int width, int line) {
     if (csv->rows == 0) csv->columns = width;
     if (width != csv->columns)
-        return ls_fail(LS_ERR_INVALID, "%s:%d: %d cells, and the head has %d", csv->path, line, width, csv->columns);
+        return ls_fail(LS_ERR_INVALID, "%s:%d: the row has %d cells, but the head has %d", csv->path, line, width,
+                       csv->columns);
     csv->lines[csv->rows++] = line;
     return LS_OK;
 }
@@ -65,7 +66,7 @@ static ls_status split(fit_tn_csv *csv) {
     int cells = 0, width = 0, line = 1, row_line = 1;
     ls_status status = LS_OK;
     for (char *at = csv->text; status == LS_OK && *at;) {
-        if (!grow(csv, cells)) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", csv->path);
+        if (!grow(csv, cells)) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", csv->path);
         char end = take_cell(&at, &csv->cells[cells], &line);
         if (end == '"') return ls_fail(LS_ERR_INVALID, "%s:%d: a quote is out of place", csv->path, line);
         cells++;
@@ -76,7 +77,7 @@ static ls_status split(fit_tn_csv *csv) {
         width = 0;
         row_line = line;
     }
-    if (status == LS_OK && csv->rows < 2) status = ls_fail(LS_ERR_INVALID, "%s: there are no rows in it", csv->path);
+    if (status == LS_OK && csv->rows < 2) status = ls_fail(LS_ERR_INVALID, "%s has no rows", csv->path);
     return status;
 }
 
@@ -112,6 +113,6 @@ ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int c
     if (!*text) return LS_OK;
     *value = strtod(text, &end);
     if (*end == '\0' && isfinite(*value)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is '%s', which is no number", csv->path, csv->lines[row],
+    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is '%s'; expected a number", csv->path, csv->lines[row],
                    csv->cells[column], text);
 }

@@ -1,5 +1,5 @@
-/* files: the same as JSON, and as a CSV from which plots/tn_fit.gp draws: a row per point, per place of a curve, per
- * prediction; the texts are in every row, since gnuplot has no other place for them. */
+/* files: the results as JSON, and as a CSV from which plots/tn_fit.gp draws: a row per point, per position on a curve,
+ * per prediction; the texts are in every row, since gnuplot has no other source for them. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static cJSON *fit_object(const struct ls_fit *fit) {
     return object;
 }
 
-/* What is written from. */
+/* The data to write. */
 struct everything {
     const fit_tn_result *result;
     const fit_tn_data *data;
@@ -106,7 +106,7 @@ static ls_status put_picture(FILE *file, const void *of) {
         const struct ls_fit *fit = &all->result->fits[k];
         for (int i = 0; i < data->count; i++)
             put_row(file, all, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
-        /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
+        /* equally spaced on a logarithmic axis; from just above N = 1 on, where the laws have a step */
         for (int i = 0; i <= PLACES; i++) {
             double n = fmax(pow(most, (double)i / PLACES), 1 + 1e-9);
             put_row(file, all, "curve", fit, n, ls_fit_ms(fit, n), NAN);
@@ -136,7 +136,7 @@ static ls_status draw(const char *png, const struct everything *all) {
         status = ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
     if (status == LS_OK) status = bench_write_to(data, put_picture, all);
     if (status != LS_OK) return status;
-    /* the folder above plots/, where the script looks for what it loads */
+    /* the folder above plots/, in which the script looks for the files it loads */
     snprintf(lib, sizeof lib, "GNUPLOT_LIB=%.*s", (int)(strlen(script) - strlen(SCRIPT)), script);
     char *const argv[] = {"/usr/bin/env", "LC_ALL=C.UTF-8",     lib, "gnuplot", "-c", script,
                           data,           slash ? folder : ".", NULL};
@@ -154,7 +154,7 @@ ls_status fit_tn_check_files(const fit_tn_settings *settings) {
     ls_named_files_add(&files, &(ls_named_file){.option = "--csv", .path = settings->csv});
     ls_named_files_add(&files, &(ls_named_file){.option = "--json", .path = settings->json, .is_output = true});
     for (int i = 0; settings->plot && i < 3; i++) {
-        if (!name_beside(path, settings->plot, endings[i])) continue; /* draw refuses it */
+        if (!name_beside(path, settings->plot, endings[i])) continue; /* draw refuses such a name */
         ls_named_files_add(&files, &(ls_named_file){.option = "--plot", .path = path, .is_output = true});
     }
     return ls_named_files_check(&files);

@@ -1,4 +1,4 @@
-/* fit_tn — fits T_N = T1 / N + Tcomm(N) to step times, and says which law they support.
+/* fit_tn — fits T_N = T1 / N + Tcomm(N) to step times, and prints the law that they support.
  *
  *     build/fit_tn --points 1:100,2:52,4:28,8:15 --predict 16,32
  *     build/fit_tn --csv build/results/dp_vs_ddp.csv --model convnet --mode ddp --plot build/results/tn_fit.png */
@@ -22,23 +22,23 @@ struct choices {
 /* clang-format off */
 static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, char **argv, bool *help) {
     const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "The points, one of the two"},
+        {.kind = LS_OPTION_HEADING, .help = "The points: give one of the two"},
         {.kind = LS_OPTION_STRING, .name = "points", .to.text = &s->points, .argument = "N:MS,...",
          .help = "step times, as in 1:100,2:52,4:28,8:15"},
         {.kind = LS_OPTION_STRING, .name = "csv", .to.text = &s->csv, .argument = "FILE",
          .help = "a file of bench_dp_vs_ddp or replay"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &s->model, .argument = "NAME",
-         .help = "whose rows of the CSV", .empty = "its only one"},
+         .help = "rows of the CSV to take", .empty = "its only one"},
         {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &choices->mode, .choices = modes,
-         .help = "whose rows of the CSV"},
+         .help = "rows of the CSV to take"},
         {.kind = LS_OPTION_FLAG, .name = "oversubscribed", .to.flag = &s->oversubscribed,
-         .help = "also take rows of the CSV with more devices than cores, whose times only show time-slicing"},
+         .help = "also take rows with more devices than cores, whose times only show time-slicing"},
         {.kind = LS_OPTION_CHOICE, .name = "how", .to.number = &choices->how, .choices = hows,
-         .help = "how --points were found, for the tables' titles; a CSV says so itself"},
+         .help = "how --points were obtained, for the tables' titles; a CSV names that itself"},
         {.kind = LS_OPTION_STRING, .name = "title", .to.text = &s->title, .argument = "TEXT",
-         .help = "what the points are; a CSV says so itself"},
+         .help = "what the points are; a CSV names that itself"},
         {.kind = LS_OPTION_STRING, .name = "on", .to.text = &s->on, .argument = "TEXT",
-         .help = "on what machine; a CSV says so itself"},
+         .help = "the machine of the points; a CSV names that itself"},
         {.kind = LS_OPTION_HEADING, .help = "The law"},
         {.kind = LS_OPTION_CHOICE, .name = "scaling", .to.number = &choices->scaling, .choices = scalings,
          .help = "strong: N devices share a batch, T1/N + Tcomm; weak: each has its own, T1 + Tcomm; auto: as the "
@@ -56,7 +56,7 @@ static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, ch
 
 static ls_status check(const fit_tn_settings *s) {
     if (!s->points == !s->csv) return ls_fail(LS_ERR_USAGE, "give either --points or --csv; see --help");
-    if (s->points && s->model) return ls_fail(LS_ERR_USAGE, "--model chooses rows of a --csv; leave it out");
+    if (s->points && s->model) return ls_fail(LS_ERR_USAGE, "--model chooses rows of a --csv; leave --model out");
     size_t nbytes = s->plot ? strlen(s->plot) : 0;
     if (s->plot && (nbytes <= 4 || strcmp(s->plot + nbytes - 4, ".png") != 0))
         return ls_fail(LS_ERR_USAGE, "--plot: '%s' does not end with .png", s->plot);

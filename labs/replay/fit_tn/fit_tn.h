@@ -1,8 +1,8 @@
-/* What the parts of fit_tn share: the settings, the points and what was fitted to them.
+/* What the parts of fit_tn share: the settings, the points and the fits.
  *
  *     fit_tn.c     command line -> fit_tn_settings       points.c   --points or a CSV file -> fit_tn_data
  *     csv.c        a CSV file -> cells                   laws.c     points -> fitted laws, and which of them hold
- *     columns.c    what is shown in text and JSON
+ *     columns.c    the columns of text and JSON
  *     tables.c     -> stdout                             files.c    -> JSON, CSV, and a picture by gnuplot */
 #ifndef LABS_REPLAY_FIT_TN_FIT_TN_H
 #define LABS_REPLAY_FIT_TN_FIT_TN_H
@@ -21,10 +21,10 @@ typedef struct fit_tn_settings {
     const char *points, *csv; /* one of them */
     const char *model;        /* of the CSV; NULL: its only one */
     const char *mode;         /* "dp" or "ddp" */
-    const char *how, *on;     /* NULL: as the CSV says */
-    const char *title;        /* NULL: made of the model and the mode */
+    const char *how, *on;     /* NULL: as in the CSV */
+    const char *title;        /* NULL: composed of the model and the mode */
     fit_tn_scaling scaling;
-    bool oversubscribed; /* take such rows, too */
+    bool oversubscribed; /* use such rows, too */
     ls_int_list predict;
     const char *json, *plot; /* NULL: none */
 } fit_tn_settings;
@@ -37,7 +37,7 @@ typedef struct fit_tn_data {
     bool weak;
     int count, left_out;                           /* left_out: rows of oversubscribed runs */
     struct ls_fit_point points[LS_FIT_MAX_POINTS]; /* by N */
-    struct ls_fine_point finer[LS_FIT_MAX_POINTS]; /* of the same points; NAN where the CSV does not say */
+    struct ls_fine_point finer[LS_FIT_MAX_POINTS]; /* of the same points; NAN if the CSV does not have it */
     bool has_finer;                                /* all points with N > 1 have it */
     double t1_ms;                                  /* mean of the points with N = 1; NAN without one */
 } fit_tn_data;
@@ -50,7 +50,7 @@ typedef struct fit_tn_csv {
     const char *path;
     int rows, columns;
     char **cells; /* rows x columns */
-    int *lines;   /* where each row begins in the file */
+    int *lines;   /* the line of the file on which each row begins */
     char *text;   /* owns the cells */
 } fit_tn_csv;
 
@@ -63,10 +63,10 @@ ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int c
 
 /* --- laws -------------------------------------------------------------------------------------------------------- */
 
-/* A way to explain the points, beside others. */
+/* An alternative explanation of the points. */
 typedef struct fit_tn_rival {
     char law[FIT_TN_TEXT], coefficients[FIT_TN_TEXT];
-    bool is_impossible; /* Amdahl's s lies outside 0 .. 1 by more than its error */
+    bool is_impossible; /* Amdahl's s is outside 0 .. 1 by more than its error */
     int degrees;        /* points - coefficients; without those of N = 1 in the finer law */
     double rms_ms, left_out_ms;
     char verdict[FIT_TN_TEXT];
@@ -77,20 +77,20 @@ typedef struct fit_tn_result {
     struct ls_fit fits[LS_LAW_COUNT]; /* fits[0] is the chosen one */
     int rival_count;
     fit_tn_rival rivals[FIT_TN_RIVALS]; /* the chosen law, Amdahl's, the other scaling, the finer law */
-    double t1_ms;                       /* that speed-ups refer to: of the points, or the chosen law's */
+    double t1_ms;                       /* the base of speed-ups: of the points, or the chosen law's */
 } fit_tn_result;
 
 ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
 
-/* Of the points. */
+/* The mean time of the points. */
 double fit_tn_mean_ms(const fit_tn_data *data);
 
-/* Why the chosen law is not to be trusted, for text and picture alike: no law fits well, or there are too few different
- * N. "" if nothing speaks against it. Always terminated. */
+/* Why the chosen law may be wrong, for both text and picture: no law fits well, or there are too few different N. "" if
+ * there is no reason for doubt. Always terminated. */
 void fit_tn_doubts(const fit_tn_result *result, const fit_tn_data *data, char text[FIT_TN_TEXT]);
 
-/* Whether what a law says of N lies beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times
- * beyond their largest N, too far to say much. */
+/* Whether a law's value at N is beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times beyond
+ * their largest N, which is too far to be reliable. */
 enum { FIT_TN_FAR = 4 };
 const char *fit_tn_beyond(const fit_tn_data *data, int n);
 
@@ -99,23 +99,23 @@ double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, i
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-/* N devices' step: of a point, or predicted. */
+/* The step of N devices: of a point, or predicted. */
 typedef struct fit_tn_line {
     int n;
     double ms, ideal_ms, tcomm_ms, speedup, efficiency;
-    double residual_ms; /* of a point, set by who has the law's */
+    double residual_ms; /* of a point, set by the caller from the law */
     char beyond[32];
 } fit_tn_line;
 fit_tn_line fit_tn_line_of(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);
 
-/* Of a fit_tn_line: a point under strong and under weak scaling, and a prediction. Of a fit, in two runs, between which
- * JSON has its coefficients; and of a rival. */
+/* The columns of a fit_tn_line: a point under strong and under weak scaling, and a prediction. Those of a fit, in two
+ * lists, between which JSON has its coefficients; and those of a rival. */
 extern const bench_column fit_tn_strong_columns[], fit_tn_weak_columns[], fit_tn_prediction_columns[];
 extern const bench_column fit_tn_law_columns[], fit_tn_quality_columns[], fit_tn_rival_columns[];
 
 ls_status fit_tn_print(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
 
-/* JSON, and the picture with what lies beside it. The check refuses outputs that name an input, or each other. */
+/* JSON, and the picture with the files beside it. The check refuses outputs that name an input, or one another. */
 ls_status fit_tn_check_files(const fit_tn_settings *settings);
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
 

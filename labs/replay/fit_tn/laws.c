@@ -1,10 +1,10 @@
 /* laws: the fits, and the chosen one beside its rivals.
  *
- * Rivals explain the same points otherwise: Amdahl's law (a share of the work that no number of devices makes
- * shorter), the other scaling (did each device get a batch of its own?), and the finer law, which knows what one
- * device needs for b/N samples and how much communication the step waits for. The measure is the error on an N
- * that the law was not fitted to. A rival is supported if its error is at most twice the least one, or 2 % of the
- * mean time, which is what medians of good runs differ by. */
+ * Rivals explain the same points differently: Amdahl's law (a share of the work that more devices do not shorten), the
+ * other scaling (did each device get its own batch?), and the finer law, which knows one device's time for b/N samples
+ * and the communication that the step waits for. The measure is the error on an N that the law was not fitted to. A
+ * rival is supported if its error is at most twice the least one, or 2 % of the mean time, by which medians of good
+ * runs differ. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 
 #define TWICE 2.0
 #define SMALL_SHARE 0.02
-#define POOR_SHARE 0.1 /* of the mean time: a law that errs by more fits badly */
+#define POOR_SHARE 0.1 /* of the mean time: a law with a larger error fits badly */
 
-enum { ENOUGH = 4 }; /* different N, for three coefficients and one to predict */
+enum { ENOUGH = 4 }; /* different N: three for the coefficients and one to predict */
 
 double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
     return result->t1_ms / ((data->weak ? 1 : n) * ms);
@@ -93,8 +93,7 @@ static void add_amdahl(fit_tn_result *result) {
         if (result->fits[i].law == LS_LAW_AMDAHL) add_law(result, &result->fits[i], "Amdahl");
 }
 
-/* The other scaling with a Tcomm that does not fall: one that may would imitate the 1/N of the law that it is the
- * rival of. */
+/* Adds the other scaling with a Tcomm that does not fall: a falling one would imitate the 1/N of the rival's law. */
 static ls_status add_other_scaling(fit_tn_result *result, const fit_tn_data *data) {
     struct ls_fit fits[LS_LAW_COUNT];
     size_t count = 0;

@@ -1,10 +1,10 @@
 /* points: from --points, or from the rows of a CSV file.
  *
- * Columns that count: mode ("single", "DP", "DDP"), n, step_ms; and, where they are there, model, batch,
- * per_device_batch, exposed_ms, oversubscribed, bucket_cap_mb, how, and what says on what (node and host_lock_us; or
- * device_name, cpu and cores). A row is of all devices of one N: a file with a column `device`, or with an N twice,
- * is refused. T1 is the row "single" of n = 1: the plain path on one device is the same number for both
- * modes, so the mode's own row of N = 1 is not taken beside it. The row "single" of n = 4 is T1(b/4). */
+ * Columns that count: mode ("single", "DP", "DDP"), n, step_ms; and, if present, model, batch, per_device_batch,
+ * exposed_ms, oversubscribed, bucket_cap_mb, how, and those of the machine (node and host_lock_us; or device_name, cpu
+ * and cores). A row is of all devices of one N: a file with a column `device`, or with an N twice, is refused. T1 is
+ * the row "single" of n = 1: the plain path on one device has the same time for both modes, so the mode's own row of N
+ * = 1 is not used. The row "single" of n = 4 is T1(b/4). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 static ls_status add_point(fit_tn_data *data, int n, double ms) {
     if (data->count == LS_FIT_MAX_POINTS)
-        return ls_fail(LS_ERR_INVALID, "at most %d points can be fitted", LS_FIT_MAX_POINTS);
+        return ls_fail(LS_ERR_INVALID, "too many points; expected at most %d", LS_FIT_MAX_POINTS);
     data->points[data->count] = (struct ls_fit_point){n, ms};
     data->finer[data->count++] = (struct ls_fine_point){n, ms, NAN, NAN};
     return LS_OK;
@@ -38,15 +38,14 @@ static ls_status parse_points(fit_tn_data *data, const char *text) {
         at = end + 1;
     }
     if (status != LS_OK) return status;
-    return ls_fail(LS_ERR_USAGE,
-                   "--points: '%s' is not a list of N:MS with N = 1 .. 1e6 and a time above 0, as in "
-                   "1:100,2:52",
-                   text);
+    return ls_fail(
+        LS_ERR_USAGE,
+        "--points: expected a list of N:MS with N = 1 .. 1e6 and a time above 0, as in 1:100,2:52, found '%s'", text);
 }
 
 /* --- the CSV ----------------------------------------------------------------------------------------------------- */
 
-/* Columns by the names below; -1: the file does not have it. */
+/* Columns by the names below; -1: not in the file. */
 enum {
     MODE,
     N,
@@ -106,7 +105,7 @@ static ls_status open_rows(struct rows *rows, const fit_tn_settings *settings) {
     return status;
 }
 
-/* The only model of the file, or the one that was asked for. */
+/* The only model of the file, or the requested one. */
 static ls_status settle_model(struct rows *rows) {
     const char *first = cell(rows, 1, MODEL);
     for (int row = 1; row < rows->csv.rows; row++) {
@@ -131,13 +130,13 @@ static ls_status read_n(int *n, const struct rows *rows, int row) {
     if (status != LS_OK) return status;
     *n = value >= 1 && value <= 1e6 ? (int)value : 0;
     if (*n == value) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s:%d: n is '%s', which is not within 1 .. 1e6", rows->csv.path,
-                   rows->csv.lines[row], cell(rows, row, N));
+    return ls_fail(LS_ERR_INVALID, "%s:%d: n is '%s'; expected 1 to 1e6", rows->csv.path, rows->csv.lines[row],
+                   cell(rows, row, N));
 }
 
-/* The step time of one device with the share of one of `wanted`, NAN: there is none. In replay's files that row has the
- * same n; in the bench's, whose rows of one device have n = 1, it is the one with that share (NULL: not looked for).
- * The first with n = 1 is T1 in both. */
+/* The step time of one device with the share of one of `wanted` devices, NAN: there is none. In replay's files that row
+ * has the same n; in the bench's, whose rows of one device have n = 1, it is the row with that share (NULL: not
+ * searched). The first with n = 1 is T1 in both. */
 static ls_status alone(double *ms, const struct rows *rows, int wanted, const char *share) {
     *ms = NAN;
     int found = 0, like = 0;
@@ -156,9 +155,8 @@ static ls_status alone(double *ms, const struct rows *rows, int wanted, const ch
 /* Refuses a second value of a column among the rows of a curve: they are points of different curves. */
 static ls_status expect_same(const struct rows *rows, int first, int row, int column, const char *advice) {
     if (strcmp(cell(rows, first, column), cell(rows, row, column)) == 0) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is %s, and in line %d it was %s; %s", rows->csv.path,
-                   rows->csv.lines[row], names[column], cell(rows, row, column), rows->csv.lines[first],
-                   cell(rows, first, column), advice);
+    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is %s, but line %d has %s; %s", rows->csv.path, rows->csv.lines[row],
+                   names[column], cell(rows, row, column), rows->csv.lines[first], cell(rows, first, column), advice);
 }
 
 static ls_status add_row(fit_tn_data *data, const struct rows *rows, int row) {
@@ -187,14 +185,13 @@ static ls_status expect_new(const struct rows *rows, int row, const char *mode) 
         if (!is_of(rows, earlier, mode)) continue;
         status = read_n(&earlier_n, rows, earlier);
         if (status == LS_OK && earlier_n == n)
-            status =
-                ls_fail(LS_ERR_INVALID, "%s:%d: N = %d of %s stands in line %d already; a file has one row for each N",
-                        rows->csv.path, rows->csv.lines[row], n, mode, rows->csv.lines[earlier]);
+            status = ls_fail(LS_ERR_INVALID, "%s:%d: N = %d of %s is already in line %d; expected one row for each N",
+                             rows->csv.path, rows->csv.lines[row], n, mode, rows->csv.lines[earlier]);
     }
     return status;
 }
 
-/* Whether each device's batch, and not that of all together, is the same in two rows. */
+/* Whether two rows have the same batch per device, rather than the same total. */
 static bool are_weak(const struct rows *rows, int first, int row) {
     return strcmp(cell(rows, first, SHARE), cell(rows, row, SHARE)) == 0 &&
            strcmp(cell(rows, first, BATCH), cell(rows, row, BATCH)) != 0;
@@ -238,7 +235,7 @@ static ls_status read_rows(fit_tn_data *data, struct rows *rows) {
         if (status == LS_OK) status = expect_same(rows, first, row, NODE, "figures of two machines are not one curve");
         if (status == LS_OK && rows->settings->how && *cell(rows, row, HOW) &&
             strcmp(rows->settings->how, cell(rows, row, HOW)) != 0)
-            status = ls_fail(LS_ERR_USAGE, "--how=%s, but %s says %s", rows->settings->how, rows->csv.path,
+            status = ls_fail(LS_ERR_USAGE, "--how is %s, but %s has %s", rows->settings->how, rows->csv.path,
                              cell(rows, row, HOW));
         if (status == LS_OK) status = expect_new(rows, row, rows->settings->mode);
         if (status == LS_OK) status = add_row(data, rows, row);

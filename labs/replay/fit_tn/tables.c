@@ -5,13 +5,13 @@
 
 /* --- laws -------------------------------------------------------------------------------------------------------- */
 
-/* What a law's coefficients cannot be. */
+/* A remark on impossible coefficients of a law. */
 static const char *remark(const struct ls_fit *fit) {
     if (fit->law == LS_LAW_AMDAHL) return fit->a_ms < 0 || fit->a_ms > 1 ? " (s outside of 0 .. 1: no share)" : "";
     return fit->a_ms < -fit->a_error_ms || fit->b_ms < -fit->b_error_ms ? " (below 0: no cost)" : "";
 }
 
-/* A line of laws: the fit, and what is said of it. */
+/* A line of the table of laws: the fit, and remarks on it. */
 struct line {
     const struct ls_fit *fit;
     bool chosen;

@@ -21,16 +21,16 @@ static ls_described_part part_of(const char *phase) {
 
 /* --- layers ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a sample that are nobody's activations: the network's output in fp32, and its input, if that travels as fp32, as
- * halves. */
+/* Bytes of a sample that are not activations of a layer: the network's output in fp32, and the 16-bit copy of its
+ * input, if that is fp32. */
 static double cast_bytes(const ls_workload *w, ls_dtype precision) {
     if (precision == LS_FP32) return 0;
     return (double)ls_workload_whole(w->output_bytes / sizeof(float)) * sizeof(float) +
            (w->element_bytes == sizeof(float) ? w->input_bytes / 2 : 0);
 }
 
-/* Of the layers so far: what each adds to the sum is whole, and so is the sum. The workload's bytes are of its own element
- * type. */
+/* Bytes kept by the layers so far, rounded so that each layer's part and the sum are integers. The workload's bytes are
+ * of its own element type. */
 static size_t kept_so_far(const ls_workload *w, ls_dtype precision, double elements) {
     return ls_workload_whole(elements * (double)ls_dtype_nbytes(precision) + cast_bytes(w, precision));
 }
@@ -56,7 +56,7 @@ static void add_layers(struct ls_described *d, struct ls_described_node *nodes, 
     }
 }
 
-/* All operations are one layer's, and what backward needs beside what is kept counts as kept. */
+/* Adds all operations as one layer; other memory that backward needs counts as kept. */
 static void add_whole(struct ls_described *d, struct ls_described_node *node, const ls_workload *w) {
     double elements = (w->activation_bytes + w->exchange_bytes) / w->element_bytes;
     *node = (struct ls_described_node){.network = d,
@@ -104,7 +104,7 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, const st
                                .hooks = o->mode == LS_PLAN_DDP && o->tensor_us > 0};
     if (!ops || !nodes) {
         record_describe_free(d);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to describe %s", w->name);
     }
     add_operations(ops, w);
     if (w->layer_count > 0)

@@ -5,7 +5,7 @@
 #include "common/nn/described.h"
 #include "labs/replay/engine/plan.h"
 
-/* The workload's texts and lists are used, so it must stay. */
+/* Refers to the workload's texts and lists, so the workload must outlive it. */
 ls_status record_describe(struct ls_described *described, const ls_workload *workload, const struct ls_plan *options);
 void record_describe_free(struct ls_described *described);
 

@@ -1,7 +1,7 @@
 /* record — the real step, run on meta devices, with times of a node.
- *   idea  : what the loop does around a step (loop.c) is done here without data: a batch that is nowhere, and no loader;
- *           its time is priced
- *   cost  : the host's share of the steps, once for DDP however many ranks there are; then what recost.h says */
+ *   idea  : does the work of the loop around a step (loop.c) without data: a batch without memory, and no loader; the
+ *           time is priced
+ *   cost  : the host's share of the steps, once for DDP whatever the number of ranks; then that of recost.h */
 #include "labs/replay/record/record.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@
 #define MIB 1048576.0
 #define TIMEOUT_S 60.0
 
-enum { WARM_UP_STEPS = 2 }; /* DDP's first has one bucket; with the second it builds those that stay */
+enum { WARM_UP_STEPS = 2 }; /* DDP's first step has one bucket; the second builds the final ones */
 
 /* --- modes ------------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +80,7 @@ static void close_scene(struct record_scene *s, ls_parallel *parallel) {
     for (int d = 0; d < s->device_count; d++) ls_device_close(s->devices[d]);
 }
 
-/* Neighbours share layers. */
+/* Creates a grid in which neighbours share layers. */
 static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
     const int sizes[LS_MESH_AXES] = {[LS_MESH_TENSOR] = s->options->tensor,
                                      [LS_MESH_DATA] = job->world_size / s->options->tensor,
@@ -90,13 +90,13 @@ static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
     return status;
 }
 
-/* More ranks than a group has room for do as those do. */
+/* Ranks beyond a group's limit do the same as the others. */
 static ls_status join_ranks(struct record_scene *s) {
     int ranks = s->options->devices;
     if (s->options->shard_state > 0 && ranks > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
+        return ls_fail(LS_ERR_INVALID, "at most %d ranks can share the state, not %d", LS_COMM_MAX_RANKS, ranks);
     if (s->options->top_k > 0 && ranks > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "lists of at most %d ranks are added up, not of %d", LS_COMM_MAX_RANKS, ranks);
+        return ls_fail(LS_ERR_INVALID, "at most %d ranks' lists can be added, not %d", LS_COMM_MAX_RANKS, ranks);
     int room = LS_COMM_MAX_RANKS / s->options->tensor * s->options->tensor; /* in whole replicas */
     ls_comm_options group = {.world_size = ranks < room ? ranks : room, .timeout_s = TIMEOUT_S, .group = "all devices"};
     ls_status status =
@@ -130,7 +130,7 @@ static ls_status open_scene(struct record_scene *s, struct ls_described *describ
     return status;
 }
 
-/* Of whose states there is room; what updates cost is the workload's. */
+/* An optimizer for which states are allocated; the cost of updates is the workload's. */
 static ls_optimizer_options optimizer_of(const ls_workload *w) {
     ls_optimizer_options options = ls_optimizer_defaults(w->optimizer_states == 2 ? LS_ADAM : LS_SGD);
     if (w->optimizer_states == 1) options.momentum = 0.9;
@@ -139,20 +139,20 @@ static ls_optimizer_options optimizer_of(const ls_workload *w) {
 
 /* --- steps ------------------------------------------------------------------------------------------------------- */
 
-/* Samples that a micro-batch is recorded with: one on each device that has any. */
+/* Samples with which a micro-batch is recorded: one on each device that has any. */
 static size_t recorded_samples(const struct ls_plan *o) {
     size_t samples = 0;
     for (int d = 0; d < o->devices; d++) samples += ls_plan_rows(o, d) > 0;
     return o->mode == LS_PLAN_DP ? samples : 1;
 }
 
-/* Each micro-batch is the whole of `context`. */
+/* Every micro-batch is the batch `context`. */
 static ls_batch same_batch(void *context, int index) {
     (void)index;
     return *(const ls_batch *)context;
 }
 
-/* As loop.c and feed.c do it; `next` names the loader's flag. */
+/* Does the same as loop.c and feed.c; `next` names the loader's flag. */
 static ls_status take_step(ls_parallel *p, const struct ls_plan *o, size_t samples, uint32_t step) {
     static char nowhere, next;
     size_t ranks = (size_t)p->data_size;
@@ -172,7 +172,7 @@ static ls_status take_step(ls_parallel *p, const struct ls_plan *o, size_t sampl
     return status == LS_OK ? ls_event_synchronize(p->batch_copied) : status;
 }
 
-/* Another number of places for batches than the mode has by itself. */
+/* Changes the mode's default number of places for batches. */
 static ls_status set_places(ls_parallel *p, const struct ls_plan *o, int *own) {
     *own = p->places.count;
     if (o->batch_places == 1) p->places.count = 1;
@@ -182,28 +182,27 @@ static ls_status set_places(ls_parallel *p, const struct ls_plan *o, int *own) {
     return status;
 }
 
-static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, int *places) {
+static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, size_t samples, int *places) {
     ls_status status = set_places(p, o, places);
     p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
-    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++)
-        status = take_step(p, o, recorded_samples(o), 0);
+    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, samples, 0);
     return status;
 }
 
-static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
+static ls_status record_them(ls_parallel *p, const struct ls_plan *o, size_t samples) {
     ls_status status = LS_OK;
     ls_probe_start(false);
     for (int step = 0; status == LS_OK && step < o->steps; step++) {
         ls_probe_step(step);
-        status = take_step(p, o, recorded_samples(o), (uint32_t)step);
+        status = take_step(p, o, samples, (uint32_t)step);
     }
     ls_probe_step(-1);
     ls_probe_stop();
     return status;
 }
 
-/* By the groups' counts so far; of other modes 0. */
+/* By the groups' counts so far; 0 for other modes. */
 static uint64_t sent_bytes(const struct record_scene *s) {
     ls_comm_traffic all = {0}, beside = {0}, tensor = {0};
     if (s->comm) ls_comm_traffic_read(s->comm, &all);
@@ -212,7 +211,8 @@ static uint64_t sent_bytes(const struct record_scene *s) {
     return all.sent_bytes + beside.sent_bytes + tensor.sent_bytes;
 }
 
-/* What the devices hold, and what one step more sends. Between ranks that share layers bytes grow with the samples. */
+/* Reads the bytes that the devices hold, and that one more step sends. Between ranks that share layers bytes grow with
+ * the samples. */
 static ls_status look(struct record_memory *memory, ls_parallel *p, const struct record_scene *s) {
     uint64_t before = sent_bytes(s);
     size_t samples = s->options->tensor > 1 ? s->samples : recorded_samples(s->options);
@@ -223,28 +223,42 @@ static ls_status look(struct record_memory *memory, ls_parallel *p, const struct
     return status;
 }
 
-/* Those of the warm-up, and then what is asked for: steps to be recorded, or a look at the memory. */
+/* Runs the warm-up steps, then records steps, or reads the memory, as requested. */
 static ls_status take_steps(ls_parallel *p, const struct record_scene *s, struct record_memory *memory) {
     int places;
-    ls_status status = warm_up(p, s->options, &places);
-    if (status == LS_OK) status = memory ? look(memory, p, s) : record_them(p, s->options);
+    size_t samples = recorded_samples(s->options);
+    ls_status status = warm_up(p, s->options, samples, &places);
+    if (status == LS_OK) status = memory ? look(memory, p, s) : record_them(p, s->options, samples);
     p->places.count = places; /* all are freed */
     return status;
 }
 
-static ls_status read_trace(ls_trace **out) {
+/* Adds the recording as that rank's. */
+static ls_status read_rank(ls_trace *trace, int rank) {
     const struct ls_probe_thread *threads;
     size_t count;
-    *out = NULL;
-    if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the records of a step");
+    if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the records of a step");
     ls_status status = ls_probe_read(&threads, &count);
-    if (status == LS_OK) status = ls_trace_create(out);
-    if (status == LS_OK) status = ls_trace_resolve(*out, threads, count, 0, 0, false);
-    if (status == LS_OK) status = ls_trace_seal(*out);
+    return status == LS_OK ? ls_trace_resolve(trace, threads, count, rank, rank, false) : status;
+}
+
+static ls_status read_trace(ls_trace **out) {
+    ls_status status = ls_trace_create(out);
+    if (status == LS_OK) status = read_rank(*out, 0);
+    return status == LS_OK ? ls_trace_seal(*out) : status;
+}
+
+ls_status record_rank(ls_trace *trace, ls_parallel *parallel, const struct ls_plan *options, size_t samples, int rank) {
+    int places;
+    ls_status status = warm_up(parallel, options, samples, &places);
+    if (status == LS_OK && trace) status = record_them(parallel, options, samples);
+    if (status == LS_OK && trace) status = read_rank(trace, rank);
+    parallel->places.count = places;
+    ls_probe_drop();
     return status;
 }
 
-/* The steps of the mode, and then what is asked for: a trace, or what the devices held. */
+/* Runs the steps of the mode, and returns a trace, or the devices' memory, as requested. */
 static ls_status run(ls_trace **trace, struct record_memory *memory, record_create_fn create,
                      struct record_scene *scene, struct ls_described *described, const ls_node *node) {
     ls_parallel *parallel = NULL;
@@ -286,7 +300,7 @@ ls_status record_unpriced(ls_trace **recorded, const ls_workload *workload, cons
     return status == LS_OK ? record(recorded, record_modes[options->mode].create, workload, node, options) : status;
 }
 
-/* What a rank has of the workload, which is to be closed: its part, where ranks share layers; else NULL, for all of it. */
+/* A rank's part of the workload, which the caller closes, if ranks share layers; else NULL, for the whole workload. */
 static ls_status open_part(ls_workload **part, const ls_workload *workload, const ls_node *node,
                            const struct ls_plan *options) {
     *part = NULL;
@@ -310,7 +324,7 @@ ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_nod
     return record_steps_of(out, record_modes[options->mode].create, workload, node, options);
 }
 
-/* Of a micro-batch of this process. */
+/* The samples of a micro-batch of this process. */
 static size_t whole_samples(const struct ls_plan *o) {
     return (size_t)ceil((o->mode == LS_PLAN_DP ? o->batch : ls_plan_rows(o, 0)) / o->micro_batches);
 }

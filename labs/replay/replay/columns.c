@@ -1,4 +1,4 @@
-/* columns: what a row and a device's share are, in text, CSV and JSON. */
+/* columns: the columns of a row and of a device's share, in text, CSV and JSON. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const char *row_fit_of(char cell[BENCH_CELL], const void *row) {
 
 BENCH_MADE_TEXT_OF(samples_of, replay_row, true, "%.4g", row->batch / row->n)
 
-/* "4 x 8", and "1 x 8 + 4" where the last node is not full. */
+/* "4 x 8", and "1 x 8 + 4" if the last node is not full. */
 static const char *nodes_of(char cell[BENCH_CELL], const void *of) {
     const replay_row *row = of;
     int nodes = row->n / row->per_node, rest = row->n % row->per_node;
@@ -45,7 +45,7 @@ BENCH_MADE_TEXT_OF(recorded_of, replay_row, !isnan(row->recorded_ms), "%.3f (%+.
         BENCH_COLUMN(.name = "efficiency", .head = "effi-\nciency %", AT(efficiency), .percent = true, .decimals = 1), \
         FILED(ideal_ms), BOTH(over, over_ms, 3), BOTH(alone, alone_ms, 3)
 
-/* Of a device, whose account lies there. */
+/* A column of a device's account. */
 #define PART(what, title, field)                                                                                       \
     BENCH_COLUMN(.name = what, .head = title, field, .unit = 1e-3, .per = 1e3, .decimals = 3)
 #define PARTS(type, account)                                                                                           \

@@ -1,6 +1,6 @@
-/* files: the rows for programs. replay.csv has a row per mode and N, with the columns of bench_dp_vs_ddp's, so
- * that fit_tn reads both; replay_devices.csv has device 0 and the others of each, by phase and by category of
- * memory; JSON has all of it. */
+/* files: the rows in machine-readable form. replay.csv has a row per mode and N, with the columns of bench_dp_vs_ddp's,
+ * so that fit_tn reads both; replay_devices.csv has device 0 and the others of each row, by phase and by category of
+ * memory; JSON has all data. */
 #include <cjson/cJSON.h>
 #include <ctype.h>
 #include <math.h>
@@ -35,10 +35,10 @@ static void put_common(FILE *file, const replay_row *row, const replay_rows *row
     bench_put_number(file, row->cap_mb);
     fputs(",replayed,", file);
     bench_put_text(file, ls_node_name(node));
-    bench_put_number(file, ls_node_host(node)->lock_us); /* of every launch, in every mode */
+    bench_put_number(file, ls_node_host(node)->lock_us); /* of each launch, in all modes */
 }
 
-/* Empty: it is not known. */
+/* Empty: unknown. */
 static const char *fits_text(const replay_row *row, double bytes) {
     if (isnan(row->device_memory_bytes)) return "";
     return replay_fits(row, bytes) ? "yes" : "no";

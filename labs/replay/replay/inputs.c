@@ -1,4 +1,4 @@
-/* inputs: opens what is named, and makes of it what the settings say. */
+/* inputs: opens the node, workload and trace, and applies the settings to them. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { STEPS = 4 };
 
-/* 1, 2, 4, ... up to the node's devices; times the ranks that share layers. */
+/* 1, 2, 4, ... up to the node's devices, times the number of ranks that share layers. */
 static void settle_n(replay_settings *settings, const ls_node *node) {
     if (settings->modes[LS_PLAN_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
     if (settings->n.count > 0) return;
@@ -19,7 +19,7 @@ static void settle_n(replay_settings *settings, const ls_node *node) {
     while ((n *= 2) <= ls_node_device_count(node));
 }
 
-/* What the workload's file says where the options do not. */
+/* Takes the workload's defaults for options that were not given. */
 static void settle_defaults(replay_settings *settings, const ls_workload *workload, const ls_trace *trace) {
     int recorded = trace ? ls_trace_what(trace)->micro_batches : 1;
     if (settings->accumulate == 0) settings->accumulate = recorded > 1 ? recorded : 1;
@@ -31,13 +31,12 @@ static void settle_defaults(replay_settings *settings, const ls_workload *worklo
     settings->by_copies = defaults->copies || !defaults->collectives;
 }
 
-/* What a trace was recorded with is a batch; a file describes one sample. */
+/* A trace was recorded with a batch; a file describes one sample. */
 static ls_status settle_batch(replay_settings *settings, const ls_workload *workload, const ls_trace *trace) {
     int most = settings->n.values[settings->n.count - 1];
     bool given = settings->batch > 0 || settings->per_device_batch > 0;
     if (!given && !settings->trace)
-        return ls_fail(LS_ERR_USAGE,
-                       "give a --batch (of all devices) or a --per-device-batch: %s is described by the sample",
+        return ls_fail(LS_ERR_USAGE, "%s is described per sample: give --batch (of all devices) or --per-device-batch",
                        workload->name);
     if (!given) settings->batch = (double)ls_trace_what(trace)->batch_size / ls_trace_what(trace)->devices;
     if (settings->per_device_batch > 0 || settings->batch >= most / settings->tensor) return LS_OK;
@@ -63,7 +62,8 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
     device->fp16_GFLOPs *= inputs->factor;
     device->memory_GBps *= inputs->factor;
 
-    /* The fit knows kernels and launches, and neither a lock nor the batch's copies: is it the step of the tables? */
+    /* The fit includes kernels and launches, but neither a lock nor the batch's copies: checks that it gives the step
+     * of the tables. */
     replay_row row = {.mode = LS_PLAN_SINGLE, .n = 1, .batch = samples, .cap_mb = NAN};
     replay_run run;
     status = replay_run_row(&row, &run, inputs, settings);
@@ -71,13 +71,13 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
     replay_run_free(&run);
     if (fabs(row.step_ms / wanted_ms - 1) <= CALIBRATION_ERROR) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "--calibrate-t1: with all rates times %.4g one device's step takes %.4g ms, and not %g: launches%s, "
-                   "waits and copies of the batch, which no rate shortens, are too large a part of it",
+                   "--calibrate-t1: with all rates times %.4g one device's step takes %.4g ms, not %g: launches%s, "
+                   "waits and copies of the batch, which rates do not affect, take too large a part",
                    inputs->factor, row.step_ms, wanted_ms,
                    ls_node_host(inputs->node)->lock_us > 0 ? " under the host's lock" : "");
 }
 
-/* What cannot be replayed is refused before anything is. */
+/* Refuses rows that cannot be replayed, before any replay. */
 static ls_status check_rows(const replay_inputs *inputs, const replay_settings *settings) {
     ls_status status = LS_OK;
     for (int mode = 0; mode <= LS_PLAN_DDP; mode++) {
@@ -100,7 +100,7 @@ static ls_status check_rows(const replay_inputs *inputs, const replay_settings *
 
 static ls_status settle_steps(replay_settings *settings, const ls_workload *workload) {
     if (settings->vary && workload->step_count < 2)
-        return ls_fail(LS_ERR_USAGE, "--vary: %s has %d steps of the whole batch with times, and needs two",
+        return ls_fail(LS_ERR_USAGE, "--vary: %s has %d steps of the whole batch with times; expected at least two",
                        settings->trace, workload->step_count);
     if (settings->steps == 0) settings->steps = settings->vary ? workload->step_count + 1 : STEPS;
     return LS_OK;

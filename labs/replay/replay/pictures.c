@@ -1,4 +1,4 @@
-/* pictures: a replayed timeline for looking at. */
+/* pictures: a replayed timeline, as a trace and as a Gantt chart. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "common/trace/chrome.h"
 #include "labs/replay/replay/replay.h"
 
-enum { PLACES = 4000 }; /* along the axis of a Gantt chart that can be told apart */
+enum { PLACES = 4000 }; /* along the axis of a Gantt chart that can be distinguished */
 
 ls_status replay_write_timeline(replay_run *run, const char *path) {
     for (int i = 0; i < run->timeline->task_count; i++)
@@ -22,7 +22,7 @@ ls_status replay_write_timeline(replay_run *run, const char *path) {
 /* --- Gantt ------------------------------------------------------------------------------------------------------- */
 
 ls_status replay_gantt_open(bench_text *gantt) {
-    if (!bench_text_open(gantt)) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
+    if (!bench_text_open(gantt)) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the Gantt chart");
     fputs("mode,n,device,lane,phase,step,shown_step,tasks,start_ms,end_ms,on\n", gantt->file);
     return LS_OK;
 }
@@ -32,7 +32,7 @@ struct window {
     double begin_us, end_us;
 };
 
-/* When the last task of a step ends, or of all steps before it; 0 for step -1. */
+/* The end of the last task of a step and of all earlier ones; 0 for step -1. */
 static double end_of(const replay_run *run, int step) {
     double end_us = 0;
     for (int i = 0; i < run->timeline->task_count; i++) {
@@ -42,8 +42,8 @@ static double end_of(const replay_run *run, int step) {
     return end_us;
 }
 
-/* A step as step times count it, from the end of the one before to its own; one in the middle, since what goes on in
- * it for the next steps belongs to the picture. */
+/* A step as step times count it, from the end of the previous one to its own; one in the middle, since the picture is
+ * to include work for the next steps. */
 static struct window shown_step(const replay_run *run) {
     int last = 0;
     for (int i = 0; i < run->timeline->task_count; i++) {
@@ -54,11 +54,11 @@ static struct window shown_step(const replay_run *run) {
     return (struct window){shown, end_of(run, shown - 1), end_of(run, shown)};
 }
 
-/* Tasks of a lane, a step and a phase that follow one another without a gap that could be seen. */
+/* Tasks of a lane, a step and a phase that follow one another without a visible gap. */
 struct bar {
     const char *phase;
     int step;
-    int tasks; /* 0: there is none yet */
+    int tasks; /* 0: no bar yet */
     double start_us, end_us;
 };
 
@@ -107,7 +107,9 @@ void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row
 ls_status replay_gantt_close(bench_text *gantt, const char *path) {
     char *text = gantt->file ? bench_text_close(gantt) : NULL;
     ls_status status = LS_OK;
-    if (path) status = text ? ls_file_write_text(path, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    if (path)
+        status =
+            text ? ls_file_write_text(path, text) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", path);
     free(text);
     return status;
 }

@@ -1,13 +1,13 @@
-/* recorded: a trace's tasks with their own durations and edges, and without their times: does the simulation find
- * the times again? What it misses is what no task or edge says (and, under --trace, that the probes cost
- * something). */
+/* recorded: a trace's tasks with their own durations and edges, but without their times: compares the simulated times
+ * with the recorded ones. Differences have causes that no task or edge records (including, under --trace, the cost of
+ * probes). */
 #include <cjson/cJSON.h>
 #include <math.h>
 
 #include "common/base/log.h"
 #include "labs/replay/replay/replay.h"
 
-/* Figures of an account: its own, or its devices' on average; microseconds become milliseconds, shares percent. */
+/* Figures of an account: its own, or its devices' means; in milliseconds and percent. */
 static const struct figure {
     const char *title, *name;
     enum { TIME, SHARE, DEVICES_TIME } kind;
@@ -37,7 +37,7 @@ static double value_of(const struct figure *figure, const struct ls_account *acc
     return sum;
 }
 
-#define LEAST 1e-3 /* of a figure that an error is worth saying of */
+#define LEAST 1e-3 /* of a figure, for its error to be printed */
 
 static bool has_times(const ls_trace *trace) {
     for (int i = 0; i < ls_trace_task_count(trace); i++)
@@ -64,7 +64,7 @@ static void print_title(const ls_trace *trace, const replay_settings *settings, 
         printf("median step as the program measured it: %.3f ms\n\n", about->median_step_ms);
 }
 
-/* A figure of the recorded account, where there is one, and of the replayed. */
+/* A figure of the recorded account, if any, and of the replayed one. */
 struct comparison {
     const char *title;
     double recorded, replayed, error;
@@ -116,7 +116,7 @@ static ls_status show(const struct ls_account *recorded, const struct ls_account
     return status == LS_OK && settings->json ? bench_write_to(settings->json, put_json, &all) : status;
 }
 
-/* run->trace is the inputs', and not the run's to free. */
+/* The inputs own run->trace; the run must not free it. */
 ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *settings) {
     replay_run run = {.trace = inputs->trace};
     struct ls_account *recorded = NULL;

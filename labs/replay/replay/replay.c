@@ -1,5 +1,5 @@
-/* replay — how long a step would take on a machine that is only described: DP and DDP on any number of devices, by
- * discrete-event simulation of what the two programs do.
+/* replay — computes the time of a step on a described machine: DP and DDP on any number of devices, by discrete-event
+ * simulation of the two programs.
  *
  *     build/replay --node course --workload course
  *     build/replay --node dgx1-v100 --workload resnet50 --batch 256 --n 1,2,4,8

@@ -1,4 +1,4 @@
-/* What the parts of replay share: the settings, what was opened, and the rows that replays are assembled to.
+/* What the parts of replay share: the settings, the inputs, and the rows that are assembled from replays.
  *
  *     settings.c   command line -> replay_settings        inputs.c     node, workload, trace -> replay_inputs
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
@@ -34,10 +34,10 @@ typedef struct replay_settings {
     ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
     double batch, per_device_batch; /* one of them, or none: the trace's */
     ls_dtype precision;
-    int devices_per_node; /* of each node that many take part; 0: all */
+    int devices_per_node; /* number of devices used on each node; 0: all */
     int steps, accumulate, tensor, shard_state, prefetch_blocks;
     bool sequence_parallel;
-    const char *checkpoint_activations; /* as given, or NULL; and what that is (common/seam/options.h) */
+    const char *checkpoint_activations; /* as given, or NULL; and its value (common/seam/options.h) */
     int every;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
     int cap_count;
@@ -47,9 +47,9 @@ typedef struct replay_settings {
     ls_plan_collectives collectives;
     ls_pattern pattern;
     bool precision_given;
-    bool by_copies, by_collectives; /* the ways of DP's parameters and gradients; none: what the workload says */
-    double host_lock_us;            /* < 0: what the node says */
-    double calibrate_t1_ms;         /* 0: the node's rates are taken as they are */
+    bool by_copies, by_collectives; /* how DP transfers parameters and gradients; none: the workload's default */
+    double host_lock_us;            /* < 0: the node's */
+    double calibrate_t1_ms;         /* 0: the node's rates are not calibrated */
     const char *folder, *json, *timeline, *gantt; /* NULL: none */
     bool quiet;
 } replay_settings;
@@ -60,49 +60,50 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
 /* --- inputs ------------------------------------------------------------------------------------------------------ */
 
 typedef struct replay_inputs {
-    ls_node *node;         /* NULL: none, a trace is replayed as it was recorded */
+    ls_node *node;         /* NULL: a trace is replayed as it was recorded */
     ls_workload *workload; /* NULL: likewise */
     ls_trace *trace;       /* NULL: none was given */
     double factor;         /* of the node's rates, by --calibrate-t1; 1 */
     char on[REPLAY_TITLE]; /* "replayed on dgx1-v100 (figures from its file), workload resnet50" */
 } replay_inputs;
 
-/* Opens what the settings name, fills in settings->n and the batch if they were not given, and changes the node as they
- * say. On failure everything is closed. */
+/* Opens the inputs that the settings name, fills in settings->n and the batch if they were not given, and applies the
+ * settings to the node. On failure everything is closed. */
 ls_status replay_open(replay_inputs *inputs, replay_settings *settings);
 void replay_close(replay_inputs *inputs);
 
 /* --- replays ----------------------------------------------------------------------------------------------------- */
 
-/* What a replay leaves, for tables and pictures. */
+/* The result of a replay, for tables and pictures. */
 typedef struct replay_run {
     ls_trace *trace;
     ls_timeline *timeline;
     struct ls_account *account;
 } replay_run;
 
-/* A device's step, or several devices' on average. */
+/* The step of a device, or the mean of several devices. */
 typedef struct replay_share {
-    struct ls_device_account account;                         /* microseconds per step */
-    double phase_ms[REPLAY_PHASES];                           /* they add up to the step */
-    double memory_bytes[LS_MEMORY_COUNT], memory_total_bytes; /* peaks, which need not coincide; that of all together */
+    struct ls_device_account account; /* microseconds per step */
+    double phase_ms[REPLAY_PHASES];   /* they add up to the step */
+    double memory_bytes[LS_MEMORY_COUNT],
+        memory_total_bytes; /* peaks, which need not coincide; the peak of the total */
 } replay_share;
 
 typedef struct replay_row {
     ls_plan_mode mode;
     int n, per_node;                          /* devices; of a node */
-    bool by_collectives;                      /* DP: the way of parameters and gradients */
+    bool by_collectives;                      /* DP: parameters and gradients are transferred by collectives */
     double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
     int tasks;                                /* that were replayed */
-    double memory_bytes, device_memory_bytes; /* of the device that needs most; what a device has, NAN: not known */
+    double memory_bytes, device_memory_bytes; /* of the device that needs most; a device's memory, NAN: unknown */
     double step_ms;
     double t1_ms, alone_ms; /* one device's step with the batch of N = 1, and with one device's share of this row's */
-    double speedup, efficiency, ideal_ms, over_ms; /* rows.c says what they are under weak scaling */
+    double speedup, efficiency, ideal_ms, over_ms; /* under weak scaling: see rows.c */
     double overlap, communication_share, busy_share;
-    double links[LS_NODE_MAX_LINKS];  /* the part of its bandwidth that each uses */
-    double link_use;                  /* of the busiest; NAN: nothing crosses any */
+    double links[LS_NODE_MAX_LINKS];  /* the used share of each link's bandwidth */
+    double link_use;                  /* of the busiest; NAN: no link is used */
     char link[64];                    /* its name */
-    double recorded_ms;               /* what the trace's own run took, if it is this one; otherwise NAN */
+    double recorded_ms;               /* the time of the trace's own run, if it is this one; otherwise NAN */
     replay_share mean, first, others; /* all devices; device 0; the rest (memory: each one's) */
 } replay_row;
 
@@ -117,7 +118,7 @@ typedef struct replay_rows {
 struct ls_plan replay_options(const replay_settings *settings, const replay_inputs *inputs, const replay_row *row);
 
 /* Builds, replays and accounts row->mode on row->n devices; fills in all of the row that needs no other row. *run is
- * what the row was made from; free it. */
+ * the replay from which the row was made; the caller frees it. */
 ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
                          const replay_settings *settings);
 void replay_run_free(replay_run *run);
@@ -136,33 +137,34 @@ ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *se
 
 const char *replay_mode_name(ls_plan_mode mode); /* "single", "DP", "DDP" */
 
-/* The same of a row; "DP by collectives" where there are rows by copies, too. */
+/* The same for a row; "DP by collectives" if there are rows by copies, too. */
 const char *replay_row_name(const replay_row *row, const replay_settings *settings);
 
-bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is not known */
+bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is unknown */
 const char *replay_fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes); /* "": it fits */
 
-/* Of a replay_row; of a replay_share: its account, and its memory by category. */
+/* The columns of a replay_row; those of a replay_share: its account, and its memory by category. */
 extern const bench_column replay_row_columns[], replay_device_columns[], replay_memory_columns[];
 
-/* The first text table's, of a replay_row: with several bucket sizes, with a trace and unless all rows fit it has
- * columns more; so it has with several nodes. */
+/* The columns of the first text table, of a replay_row: there are more with several bucket sizes, with a trace, with
+ * several nodes, and unless all rows fit. */
 enum { REPLAY_TIMES = 24 };
 void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit, bool several);
 
 ls_status replay_print(const replay_rows *rows);
 
-/* Refuses, with LS_ERR_USAGE, an output that names an input or another output; makes the folder of results, and checks
- * that all files can be written: replay.csv, replay_devices.csv and replay.json in it, and what options name. */
+/* Refuses, with LS_ERR_USAGE, an output that names an input or another output; creates the folder of results, and
+ * checks that all files can be written: replay.csv, replay_devices.csv and replay.json in it, and those that options
+ * name. */
 ls_status replay_prepare_files(const replay_settings *settings);
 ls_status replay_write_files(const replay_rows *rows);
 
-/* The Gantt chart's CSV, to which the runs between its beginning and its end are added; file NULL: none is wanted. */
+/* The Gantt chart's CSV: opened, extended by runs, and closed; file NULL: not requested. */
 ls_status replay_gantt_open(bench_text *gantt);
 void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row *row, const char *on);
 ls_status replay_gantt_close(bench_text *gantt, const char *path); /* path NULL: drops it */
 
-/* The replayed timeline as a trace that Perfetto opens. Puts the times into the run's trace. */
+/* Writes the replayed timeline as a trace that Perfetto opens. Sets the times of the run's trace. */
 ls_status replay_write_timeline(replay_run *run, const char *path);
 
 #endif

@@ -1,9 +1,9 @@
-/* rows: each mode on each N, beside one device's step.
+/* rows: each mode on each N, compared with one device's step.
  *
- * Strong scaling (the batch b is shared): T1 is one device's step with b samples, the speed-up T1 / T_N, the
- * efficiency that / N, and Tcomm = T_N - T1 / N. Weak scaling (b samples on each device): N devices do N times the
- * work of T1, so the speed-up is N T1 / T_N and Tcomm = T_N - T1. Beside T_N stands what one device needs for the
- * samples that one of N has, T1(b/N): the finer law of fit_tn. */
+ * Strong scaling (the batch b is shared): T1 is one device's step with b samples, the speed-up T1 / T_N, the efficiency
+ * speed-up / N, and Tcomm = T_N - T1 / N. Weak scaling (b samples on each device): N devices do N times the work of T1,
+ * so the speed-up is N T1 / T_N and Tcomm = T_N - T1. Each row also has T1(b/N), one device's time for the samples of
+ * one of N devices, for the finer law of fit_tn. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static ls_status add_row(replay_rows *rows, const replay_row *row) {
     if (rows->count == rows->capacity) {
         int capacity = 2 * rows->capacity + 16;
         replay_row *more = realloc(rows->rows, (size_t)capacity * sizeof *more);
-        if (!more) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d rows", capacity);
+        if (!more) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d rows", capacity);
         rows->rows = more;
         rows->capacity = capacity;
     }
@@ -34,7 +34,7 @@ static double batch_of(const replay_settings *settings, int n) {
     return settings->per_device_batch > 0 ? settings->per_device_batch * n : settings->batch;
 }
 
-/* One device's step with the share of one of n; the largest share, where n does not divide the batch. */
+/* One device's step with the share of one of n devices; the largest share, if n does not divide the batch. */
 static ls_status add_single(replay_rows *rows, int n) {
     const replay_settings *settings = rows->settings;
     replay_row row = {.mode = LS_PLAN_SINGLE, .n = 1, .cap_mb = NAN};
@@ -53,7 +53,7 @@ static const replay_row *find_single(const replay_rows *rows, int n) {
     return NULL;
 }
 
-/* What the row is beside one device's. */
+/* Compares the row with one device's. */
 static void compare(replay_row *row, const replay_rows *rows) {
     double parts = rows->settings->per_device_batch > 0 ? 1 : row->n;
     row->t1_ms = find_single(rows, 1)->step_ms;
@@ -62,11 +62,11 @@ static void compare(replay_row *row, const replay_rows *rows) {
     row->over_ms = row->step_ms - row->ideal_ms;
     row->efficiency = row->ideal_ms / row->step_ms;
     row->speedup = row->efficiency * row->n;
-    if (row->mode == LS_PLAN_SINGLE && row->n > 1) /* a part of the work: T1(b/N) is no T_N */
+    if (row->mode == LS_PLAN_SINGLE && row->n > 1) /* a part of the work: T1(b/N) is not a T_N */
         row->ideal_ms = row->over_ms = row->efficiency = row->speedup = NAN;
 }
 
-/* Whether the trace that was given is of what the row replays. */
+/* Whether the given trace is of the run that the row replays. */
 static bool is_recorded(const replay_row *row, const replay_rows *rows) {
     if (!rows->inputs->trace) return false;
     const struct ls_trace_about *about = ls_trace_what(rows->inputs->trace);
@@ -76,7 +76,7 @@ static bool is_recorded(const replay_row *row, const replay_rows *rows) {
            (about->world_size > about->devices ? about->world_size : about->devices) == row->n;
 }
 
-/* Of several bucket sizes and ways the first is drawn. */
+/* Of several bucket sizes and ways of transfer, only the first is drawn. */
 static bool is_drawn(const replay_row *row, const replay_settings *settings) {
     if (row->mode == LS_PLAN_DP && row->by_collectives && settings->by_copies) return false;
     bool first_cap = row->mode != LS_PLAN_DDP || row->cap_mb == settings->caps_mb[0];
@@ -140,7 +140,7 @@ ls_status replay_make_rows(replay_rows *rows) {
     if (status == LS_OK) status = make_singles(rows);
     if (status == LS_OK && settings->modes[LS_PLAN_SINGLE] && (settings->gantt || settings->timeline)) {
         replay_rows shown = {.inputs = rows->inputs,
-                             .settings = settings}; /* the picture of T1, whose row is there already */
+                             .settings = settings}; /* the picture of T1, whose row exists already */
         status = add_row(&shown, &rows->rows[0]);
         if (status == LS_OK) status = make_mode(&shown, LS_PLAN_SINGLE, false, &gantt);
         replay_rows_free(&shown);

@@ -1,4 +1,4 @@
-/* runs: one replay, and what its row says of the devices. */
+/* runs: one replay, and its row's figures of the devices. */
 #include <math.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ void replay_run_free(replay_run *run) {
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-/* Adds a part of a device's account to a mean. */
+/* Adds a share of a device's account to a mean. */
 static void add_account(struct ls_device_account *mean, const struct ls_device_account *device, double part) {
     mean->compute_us += part * device->compute_us;
     mean->exposed_us += part * device->exposed_us;
@@ -66,16 +66,15 @@ const char *replay_phase_name(int phase) {
     return phase == REPLAY_WAITING ? "waiting" : ls_phase_name((ls_phase)phase);
 }
 
-/* Every lane of a replayed program has phases by phase.h's names; what a trace calls otherwise, or not at all,
- * is "other". */
+/* Every lane of a replayed program has phases by phase.h's names; a trace's other or missing names count as "other". */
 static int phase_of(const char *name) {
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++)
         if (strcmp(name, ls_phase_name((ls_phase)phase)) == 0) return phase;
     return LS_PHASE_OTHER;
 }
 
-/* Adds a part of the device's step by what it did at each moment: the phase of its kernel, or else of a copy or
- * collective that is in progress, or else of its host thread, or else waiting. */
+/* Adds a share of the device's step by the phase at each moment: that of its kernel, or else of a copy or collective in
+ * progress, or else of its host thread, or else waiting. */
 static void add_phases(double phase_ms[REPLAY_PHASES], const struct ls_account *account, int place, double part) {
     const struct ls_device_account *device = &account->devices[place];
     for (int i = 0; i < account->phase_count; i++)

@@ -20,7 +20,7 @@ const char *replay_row_name(const replay_row *row, const replay_settings *settin
 
 /* --- times ------------------------------------------------------------------------------------------------------- */
 
-/* The rows that have tables of their own: a mode's, and DP's by one of its ways. */
+/* The rows of one group of tables: a mode's, or DP's with one way of transfer. */
 struct part {
     ls_plan_mode mode;
     bool by_collectives;
@@ -46,7 +46,7 @@ static ls_status print_times(const replay_rows *rows, struct part part) {
     for (int i = 0; i < rows->count; i++)
         if (is_listed(&rows->rows[i], part)) bench_table_line(&table, &rows->rows[i]);
     ls_status status = bench_table_finish(&table, stdout);
-    const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
+    const replay_row *t1 = &rows->rows[0]; /* one device with the batch of N = 1 */
     if (part.mode != LS_PLAN_SINGLE && !replay_fits(t1, t1->memory_bytes))
         printf(
             "\nT1's step does not fit on a device (%.4g of %.4g GiB): speed-ups over it are over what cannot be run\n",
@@ -56,7 +56,7 @@ static ls_status print_times(const replay_rows *rows, struct part part) {
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-/* What a table says before and behind a share. */
+/* A share, and the cells before and after it in a table. */
 struct line {
     int n;
     char devices[24]; /* "1" or "1-7" */
@@ -82,7 +82,7 @@ static const bench_column memory[] = {
     {.kind = BENCH_END},
 };
 
-/* Device 0's, or the others'. */
+/* The line of device 0, or of the others. */
 static struct line line_of(const replay_row *row, const replay_share *share) {
     struct line line = {.n = row->n, .devices = "0", .row = row, .share = share};
     if (share == &row->others) snprintf(line.devices, sizeof line.devices, row->n == 2 ? "1" : "1-%d", row->n - 1);
@@ -101,7 +101,7 @@ static ls_status print_devices(const replay_rows *rows, struct part part, const 
     return bench_table_finish(&table, stdout);
 }
 
-/* One line where all devices hold the same. */
+/* One line if all devices hold the same. */
 static void put_memory(bench_table *table, const replay_row *row) {
     struct line first = line_of(row, &row->first), others = line_of(row, &row->others);
     bool alike = memcmp(row->first.memory_bytes, row->others.memory_bytes, sizeof row->first.memory_bytes) == 0;
@@ -113,7 +113,7 @@ static void put_memory(bench_table *table, const replay_row *row) {
 static ls_status print_memory(const replay_rows *rows, struct part part, const char *name) {
     bench_table table = {.columns = memory};
     printf("\n%s: memory that a device holds, MiB, counted on meta devices\n\n", name);
-    double cap_mb = NAN; /* of a sweep over buckets the first size */
+    double cap_mb = NAN; /* the first size of a sweep over buckets */
     for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
         if (!is_listed(row, part)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
@@ -124,8 +124,8 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
 
 /* --- DP beside DDP ------------------------------------------------------------------------------------------------ */
 
-/* The first table, which is the answer: what a step takes with DP and with DDP on each N, and the one by the other.
- * Everything else says why. DDP: of several bucket sizes the first. */
+/* The first table, which is the answer: the times of a step with DP and with DDP on each N, and their ratio. The other
+ * tables explain it. DDP: the first of several bucket sizes. */
 enum column { COPIES, COLLECTIVES, DDP, COLUMNS };
 
 static double step_ms(const replay_rows *rows, enum column column, int n) {
@@ -178,7 +178,7 @@ static ls_status print_modes(const replay_rows *rows) {
 
 /* --- all --------------------------------------------------------------------------------------------------------- */
 
-/* What makes the program another one. */
+/* Options that change the replayed program. */
 static void print_options(const replay_settings *s, struct part part) {
     if (s->accumulate > 1) printf("; %d micro-batches", s->accumulate);
     if (s->checkpoint_activations) printf("; --checkpoint-activations %s", s->checkpoint_activations);
@@ -205,7 +205,7 @@ static void print_title(const replay_rows *rows, struct part part, const char *n
         printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
                settings->compression.half != LS_FP32 ? ", as halves" : "");
         if (settings->compression.fraction > 0)
-            printf(", of which the largest %g %% travel%s", 100 * settings->compression.fraction,
+            printf(", of which the largest %g %% are sent%s", 100 * settings->compression.fraction,
                    settings->compression.feedback ? "" : " without feedback");
         if (settings->collectives == LS_PLAN_BY_MESSAGES)
             printf("; all-reduce message by message (%s)", ls_pattern_name(settings->pattern));
@@ -229,7 +229,7 @@ static void print_legend(const replay_settings *settings) {
                                        : "; T1(b/N): with one device's share of the batch");
 }
 
-/* The one figure of a trace of one device that was measured, too. */
+/* The only figure that was also measured, in a trace of one device. */
 static void print_recorded_t1(const replay_rows *rows) {
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];

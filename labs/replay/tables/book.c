@@ -1,4 +1,4 @@
-/* book: what the tables say, in the order in which they say it. */
+/* book: the contents of the tables, in order. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@ enum { ROW_TEXT_CAPACITY = 512 };
 
 ls_status tables_book_create(tables_book **out) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tables");
     (*out)->group = "";
     return LS_OK;
 }
@@ -28,7 +28,7 @@ void tables_book_destroy(tables_book *book) {
     free(book);
 }
 
-/* A new item at the end, or NULL and the book remembers it. */
+/* Appends a new item; if it returns NULL, the book records the failure. */
 static struct tables_item *append(tables_book *book, enum tables_item_kind kind) {
     if (book->count == book->capacity) {
         size_t capacity = book->capacity ? 2 * book->capacity : 64;
@@ -131,7 +131,7 @@ static bool misses_bound(const struct tables_item *item) {
 /* "3 in table 5, 1 in table 6", of the bounds that are missed. */
 static void put_missed(const tables_book *book, FILE *file) {
     const char *before = "";
-    for (int table = 1; table <= book->table; table++) { /* in ascending order, as they are made */
+    for (int table = 1; table <= book->table; table++) { /* ascending, in the order in which they are made */
         int missed = 0;
         for (size_t i = 0; i < book->count; i++)
             missed += book->items[i].table == table && misses_bound(&book->items[i]);
@@ -153,5 +153,5 @@ ls_status tables_judge(const tables_book *book, bool strict, FILE *file) {
     }
     fprintf(file, claims > 0 ? "; %d of %d claims of others hold.\n" : ".\n", claims - wrong, claims);
     if (missed == 0 || !strict) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%d of %d bounds are missed, first %s", missed, bounds, first);
+    return ls_fail(LS_ERR_INVALID, "%d of %d bounds were missed, first %s", missed, bounds, first);
 }

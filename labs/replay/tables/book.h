@@ -1,4 +1,4 @@
-/* The book's inside, for book.c, which fills it, and pages.c, which reads it. */
+/* The book's internals, for book.c, which fills it, and pages.c, which reads it. */
 #ifndef LABS_REPLAY_TABLES_BOOK_H
 #define LABS_REPLAY_TABLES_BOOK_H
 
@@ -19,7 +19,7 @@ struct tables_item {
 struct tables_book {
     struct tables_item *items;
     size_t count, capacity;
-    int table;         /* that is being written */
+    int table;         /* the current one */
     const char *group; /* of it */
     bool out_of_memory;
 };

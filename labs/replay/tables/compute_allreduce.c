@@ -1,18 +1,20 @@
 #define _GNU_SOURCE
-/* Table 3: what an all-reduce moves, formula against count, and what that costs.
+/* Table 3: the messages and bytes of an all-reduce, formula against count, and their time.
  *
  *   idea    : the textbook's formulas (cost.h) on one side; on the other the project's own algorithms, run with a
- *             thread per rank, which count each range of memory that goes from one rank to another, and check every sum
- *   busiest : of all ranks, the one that sends most, because that is whose link everybody waits for. The parameter
- *             server is our `naive`: rank 0 sends the result N - 1 times
- *   exact   : beside the textbook each algorithm has a formula of its own (allreduce.h) that knows about chunks cut at
- *             cache lines; with it every rank's count must agree to the byte
- *   replayed: the same messages over one link of each rank: one after another, while others come in. That is what the
- *             formulas say, but for
- *                 several messages of a step for one link: direct's steps count as one each all the same; the parameter
- *                     server's formula lets their latencies follow one another, though those to rank 0 come together
- *                 N that are no power of two, where nobody waits for the end of a step: the tree is a step shorter, and
- *                     in halving-doubling those who need not fold begin at once, on links that folding needs */
+ *             thread per rank, which count each range of memory that is sent from one rank to another, and check every
+ *             sum
+ *   busiest : the rank that sends most, for whose link all ranks wait. The parameter server is our `naive`: rank 0
+ *             sends the result N - 1 times
+ *   exact   : in addition to the textbook's, each algorithm has its own formula (allreduce.h), which accounts for
+ *             chunks that end at cache lines; every rank's count must agree with it to the byte
+ *   replayed: the same messages over one link of each rank: one after another, while others arrive. This agrees with
+ *             the formulas, except for
+ *                 several messages of a step on one link: direct's steps still count as one each; the parameter
+ *                     server's formula adds up their latencies, though messages to rank 0 arrive together
+ *                 N that are not powers of two, for which no rank waits for the end of a step: the tree is a step
+ *                     shorter, and in halving-doubling ranks that do not fold begin at once, on links that folding
+ *                     needs */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,7 +26,8 @@
 
 enum { MOST_RANKS = 16, PAIRS = 5, SIZES = 3, SHOWN = 2, QUANTITY_CAPACITY = 96, WINNERS_CAPACITY = 400 };
 
-/* Ours, and the textbook's of the same kind. Our tree is binary and works in segments, the textbook's is binomial. */
+/* Our algorithm, and the textbook's of the same kind. Our tree is binary and works in segments, the textbook's is
+ * binomial. */
 static const struct pair {
     const char *algorithm, *mode;
     ls_pattern pattern;
@@ -38,11 +41,11 @@ static const struct pair {
     {"direct", "direct", LS_PATTERN_DIRECT, true, false, true},
 };
 
-static const size_t sizes[SIZES] = {256, 65536, 1 << 20}; /* the busiest ranks of the last are shown */
+static const size_t sizes[SIZES] = {256, 65536, 1 << 20}; /* the busiest ranks of the last size are shown */
 
-/* PCIe 3 between GPUs that reach each other through the host: 12 GB/s, some 10 us. Sums cost nothing. */
+/* PCIe 3 between GPUs that communicate through the host: 12 GB/s, some 10 us. Sums cost nothing. */
 static const ls_hockney pcie = {.alpha_us = 10, .GBps = 12, .gamma_GBps = INFINITY};
-/* With next to no bytes, the time is the number of steps. */
+/* If bytes cost almost nothing, the time is the number of steps. */
 static const ls_hockney step = {.alpha_us = 1, .GBps = 1e9, .gamma_GBps = INFINITY};
 
 static bool is_tried(const tables_settings *settings, int ranks) {
@@ -63,7 +66,7 @@ static void add_row(tables_book *book, const char *quantity, const char *mode, i
 
 struct tally {
     double messages, bytes; /* sent by the rank that sends most */
-    int differing;          /* ranks whose counts are not those of the algorithm's own formula */
+    int differing;          /* ranks whose counts differ from the algorithm's own formula */
 };
 
 static bool same_cost(const struct ls_allreduce_cost *a, const struct ls_allreduce_cost *b) {
@@ -76,7 +79,7 @@ static ls_status count_one(struct tally *tally, const struct pair *pair, int ran
     struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS], formula;
     size_t count = nbytes / sizeof(float);
     *tally = (struct tally){0};
-    if (!algorithm) return ls_fail(LS_ERR_INVALID, "there is no all-reduce %s", pair->algorithm);
+    if (!algorithm) return ls_fail(LS_ERR_INVALID, "unknown all-reduce %s", pair->algorithm);
     ls_status status = tables_count_allreduce(counted, algorithm, ranks, count);
     for (int r = 0; status == LS_OK && r < ranks; r++) {
         formula = (struct ls_allreduce_cost){0};
@@ -105,7 +108,8 @@ static void add_busiest(tables_book *book, const tables_settings *settings, stru
     }
 }
 
-/* Of nodes of two ranks, whose all-reduce is direct's twice: of all bytes within a node, and of half of them across nodes. */
+/* Adds nodes of two ranks, whose all-reduce is direct's twice: of all bytes within a node, and of half of them across
+ * nodes. */
 static ls_status add_hierarchical(tables_book *book, const tables_settings *settings) {
     static const struct pair pair = {.algorithm = "hierarchical"};
     const double bytes = (double)sizes[SHOWN];
@@ -156,7 +160,7 @@ static ls_status add_counts(tables_book *book, const tables_settings *settings) 
 
 /* --- replayed ----------------------------------------------------------------------------------------------------- */
 
-/* Steps, or the time of so many bytes. */
+/* Adds the steps, or the time of that many bytes. */
 static ls_status add_replayed(tables_book *book, const struct pair *pair, int ranks, size_t nbytes) {
     char quantity[QUANTITY_CAPACITY] = "steps, one after another", size[LS_BYTES_TEXT_CAPACITY];
     bool steps = nbytes == 0, power = (ranks & (ranks - 1)) == 0, same = steps ? pair->same_steps : pair->same_time;
@@ -188,7 +192,7 @@ static ls_status add_messages(tables_book *book, const tables_settings *settings
 
 /* --- who is fastest ----------------------------------------------------------------------------------------------- */
 
-/* Of the first `count` pairs at a size, by the formula. */
+/* The fastest of the first `count` pairs at a size, by the formula. */
 static int fastest_at(int ranks, double bytes, int count) {
     int best = 0;
     for (int p = 1; p < count; p++) {
@@ -198,7 +202,7 @@ static int fastest_at(int ranks, double bytes, int count) {
     return best;
 }
 
-/* From 64 bytes to 1 GiB: who wins, and from which size on. */
+/* From 64 bytes to 1 GiB: the fastest algorithms, and the sizes at which they change. */
 static void describe_winners(char text[WINNERS_CAPACITY], int ranks, int count) {
     char size[LS_BYTES_TEXT_CAPACITY];
     int length = 0, last = -1;

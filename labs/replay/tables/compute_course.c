@@ -1,5 +1,5 @@
-/* Table 1: the course's step times, every cell from one workload, one node and three rates (course.c). DP by copies is
- * in the table's file. */
+/* Table 1: the course's step times, every cell computed from one workload, one node and three rates (course.c). DP by
+ * copies is in the table's file. */
 #include <math.h>
 
 #include "labs/replay/tables/course.h"
@@ -37,7 +37,7 @@ static void add_rates(tables_book *book, const struct tables_fit *fit, const str
                 fit->calls);
 }
 
-/* How far the cells are off with the bus at its published rate, and only the other two fitted. */
+/* The deviation of the cells if the bus has its published rate, and only the other two rates are fitted. */
 static ls_status add_held_bus(tables_book *book, struct course_model *model) {
     struct tables_fit fit;
     double published = course_parameters[COURSE_PARAMETERS - 1].published, worst = 0;

@@ -1,6 +1,6 @@
-/* Table 6: this machine. How far a replayed trace is from what it recorded; T2, half a batch and --no-overlap,
- * predicted from a trace of one device and the node that calibrate measures, against what is measured; and where
- * predictions go wrong. */
+/* Table 6: this machine. The deviation of a replayed trace from its recorded times; T2, half a batch and --no-overlap,
+ * predicted from a trace of one device and the node that calibrate measures, against measurements; and the limits of
+ * predictions. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,11 +18,11 @@ static const struct machine_plan plans[] = {
 
 enum { PLANS = sizeof plans / sizeof *plans, ROUNDS = 5, QUICK_ROUNDS = 1, QUICK_PLANS = 1 };
 
-/* What is known of one plan. */
+/* The data of one plan. */
 struct scene {
     const struct machine_plan *plan;
     struct machine_record record;
-    ls_workload *whole, *half; /* of the traces of one device */
+    ls_workload *whole, *half; /* from the traces of one device */
     tables_replayed recorded[MACHINE_RUNS], replayed[MACHINE_RUNS], predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
 };
 
@@ -105,7 +105,7 @@ static const struct {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* Of a step: itself, or the part in ms. */
+/* The step time, or the part in ms. */
 static double ms_of(const tables_replayed step, enum tables_column part) {
     return step[part] * (part > TABLES_MEDIAN ? step[TABLES_STEP] : 1);
 }
@@ -130,7 +130,7 @@ static void add_row(tables_book *book, const struct scene *scene, int r) {
                                     .bound = rows[r].bound ? TABLES_WITHIN : TABLES_SHOWN});
 }
 
-/* Group by group, and in it scene by scene. */
+/* Group by group, and scene by scene within a group. */
 static void add_rows(tables_book *book, const struct scene *scenes, int count) {
     for (int first = 0, end = 0; first < ROWS; first = end) {
         while (end < ROWS && rows[end].group == rows[first].group) end++;
@@ -142,7 +142,7 @@ static void add_rows(tables_book *book, const struct scene *scenes, int count) {
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
-/* So that a prediction can be looked into with build/replay. */
+/* Names the traces, so that a prediction can be examined with build/replay. */
 static void tell_traces(tables_book *book, const struct scene *scenes, int count) {
     char text[400] = "The traces that predictions started from, nearest to the medians of one device:";
     tables_group(book, "traces");

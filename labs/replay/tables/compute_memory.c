@@ -1,12 +1,12 @@
-/* Table 4: what each device holds, DP against DDP.
+/* Table 4: the memory of each device, DP against DDP.
  *
- *   idea    : the programs account for every allocation by category (device.h); short runs on CPU devices say what the
- *             peaks are, and more devices than cores change nothing of that
- *   surplus : DP's device 0 holds the model's only optimizer, receives everybody's gradients, gathers everybody's
- *             outputs and loads the batch before it is cut. Each of these has a formula, and together they must make up
+ *   idea    : the programs account for every allocation by category (device.h); short runs on CPU devices show the
+ *             peaks, which do not depend on the number of cores
+ *   surplus : DP's device 0 holds the model's only optimizer, receives the gradients and gathers the outputs of all
+ *             devices, and loads the batch before it is split. Each of these has a formula, and their sum must equal
  *             the difference between device 0 and the others to the byte
- *   DDP     : has no such device; every rank holds what DP's device 0 has of its own (a whole optimizer), with buckets
- *             in the place of gradients */
+ *   DDP     : has no such device; every rank holds the same as DP's device 0 for itself (a whole optimizer), with
+ *             buckets in the place of gradients */
 #include <math.h>
 #include <stdio.h>
 
@@ -17,7 +17,7 @@
 /* A sample of either model: a picture of 28 x 28 floats, a label, ten outputs. */
 enum { INPUT_BYTES = 28 * 28 * 4, LABEL_BYTES = 8, OUTPUT_BYTES = 10 * 4, BATCH = 64 };
 
-/* Of the category LS_MEMORY_COUNT: all of them together. */
+/* TOTAL stands for all categories together. */
 enum { TOTAL = LS_MEMORY_COUNT, SIZES = LS_MEMORY_COUNT + 1, TEXT_CAPACITY = 160 };
 
 static const struct plan {
@@ -31,7 +31,7 @@ static const struct plan {
 enum { PLANS = sizeof plans / sizeof *plans, N_COUNT = 4 };
 static const int ns[N_COUNT] = {1, 2, 4, 8};
 
-/* The peaks of a run's first and last device, and the bytes of the last one's gradients, as they travel. */
+/* The peaks of a run's first and last device, and the bytes of the last one's gradients as they are sent. */
 struct held {
     double first[SIZES], last[SIZES], parameters;
 };
@@ -92,7 +92,7 @@ static void add_surplus(tables_book *book, const struct plan *plan, const struct
     const struct {
         int category;
         const char *what;
-        double formula; /* NAN: a few scalars, which are shown as they are */
+        double formula; /* NAN: a few scalars, which have no formula */
         double tolerance;
     } items[] = {
         {LS_MEMORY_PARAMETER, "parameters", 0, 0},
@@ -117,7 +117,7 @@ static void add_surplus(tables_book *book, const struct plan *plan, const struct
 
 /* --- half precision, and ratios ----------------------------------------------------------------------------------- */
 
-/* The mlp's layers are narrower than its input, of which the half copy comes on top: there is nothing to be halved. */
+/* The mlp's layers are narrower than its input, whose 16-bit copy adds memory: nothing is halved. */
 static ls_status add_precision(tables_book *book, const tables_settings *settings, const struct plan *plan,
                                bool halves) {
     static const char *const precisions[] = {"fp32", "fp16", "bf16"};

@@ -19,7 +19,7 @@ struct rank {
     ls_status status;
 };
 
-/* Small whole numbers, whose sums are exact in any order. */
+/* Small integers, whose sums are exact in any order. */
 static float value_of(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 3) % 61); }
 
 static ls_status check(const struct rank *self, const float *values) {
@@ -27,7 +27,7 @@ static ls_status check(const struct rank *self, const float *values) {
         float sum = 0;
         for (int r = 0; r < self->ranks; r++) sum += value_of(r, i);
         if (!(values[i] == sum)) {
-            return ls_fail(LS_ERR_INVALID, "%s over %d threads: element %zu of rank %d is %g, but should be %g",
+            return ls_fail(LS_ERR_INVALID, "%s over %d threads: element %zu of rank %d is %g; expected %g",
                            ls_comm_allreduce(self->comm), self->ranks, i, self->number, (double)values[i], (double)sum);
         }
     }

@@ -1,15 +1,15 @@
-/* course — DP's and DDP's step times of the course out of one network and one machine.
- *   idea  : the course gives times and neither network nor machine. ResNet-18 with 384 pictures a step in mixed
- *           precision on V100s behind PCIe 3 is a machine and a network of its kind. Whatever can be looked up is
- *           looked up (labs/replay/nodes/course.json); three rates, one for each thing that a step waits for, are fitted:
- *             the device's rate     one factor on what a V100 reaches in products and in memory: T1 / N
- *             the link              through it leave the others' pictures, (N - 1) / N of 231 MB, in DP: which is why
- *                                   its times are 100 / N + 20 (N - 1) / N to the digit
- *             the collectives' bus  gradients are all-reduced through it in DDP; in DP parameters are broadcast and
- *                                   gradients reduced (as PyTorch does where there is NCCL): about a constant in N
- *   copies: dp_train's default, and the course's own explanation of DP, is that device 0 copies parameters to each
- *           device and gradients from each. Such a DP is replayed with the same rates, and has no part in the fit: its
- *           times grow with N, which the course's do not (rows of course.json)
+/* course — computes the course's step times of DP and DDP from one network and one machine.
+ *   idea  : the course gives times, but neither network nor machine. ResNet-18 with 384 pictures per step in mixed
+ *           precision on V100s behind PCIe 3 is a network and a machine of its kind. Published figures are used where
+ *           they exist (labs/replay/nodes/course.json); three rates, one for each kind of wait of a step, are fitted:
+ *             the device's rate     one factor on a V100's rates of multiplies and of memory: T1 / N
+ *             the link              carries the others' pictures in DP, (N - 1) / N of 231 MB: so its times are
+ *                                   100 / N + 20 (N - 1) / N to the digit
+ *             the collectives' bus  carries DDP's all-reduces; in DP parameters are broadcast and gradients reduced (as
+ *                                   PyTorch does with NCCL): about a constant in N
+ *   copies: in dp_train's default, and the course's own explanation of DP, device 0 copies parameters to each device
+ *           and gradients from each. Such a DP is replayed with the same rates, but is not part of the fit: its times
+ *           grow with N, unlike the course's (rows of course.json)
  *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
 #include "labs/replay/tables/course.h"
 
@@ -81,7 +81,7 @@ ls_status course_replay(tables_replayed replayed, struct course_model *model, co
 struct fitting {
     struct course_model *model;
     int left_out;
-    double held_bus_GBps; /* 0: it is a parameter */
+    double held_bus_GBps; /* 0: the bus is a parameter */
 };
 
 static ls_status residuals(void *context, const double *parameters, double *residual) {

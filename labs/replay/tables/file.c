@@ -1,7 +1,7 @@
-/* file — a table's parts out of its JSON.
- *   idea  : members are rows of a list: name, place, kind. An object of rows is read first, and each row over a copy of
- *           it, so that what all rows share is written once
- *   fails : json.h reports the first thing that is wrong, with its line; reading goes on and the file is then dropped */
+/* file — reads a table's parts from its JSON.
+ *   idea  : members are rows of a list: name, offset, kind. The object that has the rows is read first, and each row
+ *           into a copy of it, so that common members are written once
+ *   fails : json.h reports the first error, with its line; reading continues, and the file is then dropped */
 #include "labs/replay/tables/file.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static void check_numbers(ls_json *json, const cJSON *array, bool pairs) {
         if (pairs && cJSON_GetArraySize(item) == 2)
             check_numbers(json, item, false);
         else if (pairs || !cJSON_IsNumber(item) || !(item->valuedouble >= LEAST && item->valuedouble <= MOST))
-            ls_json_refuse(json, item, pairs ? "two numbers belong here" : "a number from 1e-9 to 1e9 belongs here");
+            ls_json_refuse(json, item, pairs ? "expected two numbers" : "expected a number from 1e-9 to 1e9");
     }
 }
 
@@ -85,7 +85,7 @@ static void read_members(struct tables_part *part, ls_json *json, const cJSON *o
     const size_t count = sizeof members / sizeof *members;
     const cJSON *item;
     if (!cJSON_IsObject(object)) {
-        ls_json_refuse(json, object, "an object, { ... }, belongs here");
+        ls_json_refuse(json, object, "expected an object, { ... }");
         return;
     }
     cJSON_ArrayForEach(item, object) {
@@ -96,7 +96,7 @@ static void read_members(struct tables_part *part, ls_json *json, const cJSON *o
         if (i < count)
             read_member(part, json, object, &members[i]);
         else
-            ls_json_refuse(json, item, "%.80s is not known here", name);
+            ls_json_refuse(json, item, "%.80s is not a known key", name);
     }
 }
 
@@ -123,7 +123,7 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
 
 static bool is_same(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
-/* Published figures are as many as N, and have a source and what must hold of them. Of a figure there is one row. */
+/* There are as many published figures as N, with a source and a bound. Each figure has one row. */
 static void check_row(const tables_file *file, const cJSON *object, const struct tables_part *row) {
     const cJSON *n;
     int lines = cJSON_GetArraySize(row->n), published = cJSON_GetArraySize(row->published);
@@ -155,7 +155,7 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     }
 }
 
-/* Rows that count in the sums since the last sums; without_free: those that do not know free communication. */
+/* Rows that count in the sums since the last sums; without_free: those without a time for free communication. */
 static int count_summed(const tables_file *file, int *without_free) {
     int count = 0;
     *without_free = 0;

@@ -1,4 +1,4 @@
-/* A table's file, labs/replay/tables/NAME.json, read and checked before anything is made.
+/* A table's file, labs/replay/tables/NAME.json, read and checked before any table is made.
  *
  *     {"title": "...",
  *      "source": "of published figures whose part names none",
@@ -12,9 +12,9 @@
  *         {"sums": "a scene", "how": "...", "unit": "ms", "mean_error": 0.1, "of_free": 0.5}],
  *      "lists": {"NAME": [rows of several parts, which have "rows": "NAME"]}}
  *
- * What the object of the rows says holds for each of them, unless the row says it itself. TABLES_PART_MAP and
- * TABLES_RUN_MAP (run.h) list the members. A row has one line for each N, and says what must hold of it, even if
- * nothing must. A published figure has a source. "source_of_..." may stand beside any other figure. */
+ * Members of the object of the rows hold for each row that does not have them. TABLES_PART_MAP and TABLES_RUN_MAP
+ * (run.h) list the members. A row has one line for each N, and a "must", even if it has no bound. A published figure
+ * has a source. Any other figure may have a "source_of_...". */
 #ifndef LABS_REPLAY_TABLES_FILE_H
 #define LABS_REPLAY_TABLES_FILE_H
 
@@ -32,13 +32,13 @@ enum tables_must {
     TABLES_COUNTS_IN_SUMS
 };
 
-/* What a table's file may compute. */
+/* The computations that a table's file may name. */
 #define TABLES_COMPUTATION_MAP(X) X(COURSE, course) X(ALLREDUCE, allreduce) X(MEMORY, memory) X(MACHINE, machine)
 #define TABLES_COMPUTATION_ENUM(name, function) TABLES_COMPUTE_##name,
 enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_COMPUTATION_ENUM) };
 #undef TABLES_COMPUTATION_ENUM
 
-/* X(KIND, name, what it is): the other members; exactly one of the first four is there. */
+/* X(KIND, name, description): the other members; exactly one of the first four is present. */
 #define TABLES_PART_MAP(X)                                                                                             \
     X(TEXT, text, "a paragraph")                                                                                       \
     X(TEXT, from, "or: the rows of this group")                                                                        \
@@ -55,7 +55,7 @@ enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_
     X(MUST, must, "be shown, be within, be below, be above, or count in the sums")                                     \
     X(COLUMN, reference, "a column, rather than published")                                                            \
     X(FREE, free, "what ours were if communication were free")                                                         \
-    X(FLAG, claim, "the bound is somebody else's claim")                                                               \
+    X(FLAG, claim, "the bound is another author's claim")                                                              \
     X(TEXT, unit, "of sums, as all below: the rows'")                                                                  \
     X(NUMBER, mean_error, "a bound")                                                                                   \
     X(NUMBER, of_free, "a bound: of the error of free communication; left out: none")
@@ -72,7 +72,7 @@ typedef struct tables_file {
     struct tables_part parts[TABLES_PARTS_MAX];
 } tables_file;
 
-/* By name or path (library.h). LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); on failure there is nothing to close. */
+/* By name or path (library.h). LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); on failure nothing needs to be closed. */
 ls_status tables_file_open(tables_file *file, const char *name);
 void tables_file_close(tables_file *file);
 

@@ -1,11 +1,10 @@
-/* least_squares — Levenberg and Marquardt's search in the logarithms of the parameters.
- *   idea  : near p the residuals are a linear function of it, r + J s, whose squares are least where
- *           (J'J + damping diag(J'J)) s = -J'r. With little damping that is Gauss and Newton's step, with much a short
- *           one downhill. A step that lowers the sum is taken and the damping eased; another is dropped and the damping
- *           raised
+/* least_squares — the Levenberg-Marquardt method in the logarithms of the parameters.
+ *   idea  : near p the residuals are a linear function of it, r + J s, whose squares are least where (J'J + damping
+ *           diag(J'J)) s = -J'r. With little damping that is a Gauss-Newton step, with much a short gradient step. A
+ *           step that lowers the sum is accepted and the damping reduced; any other is rejected and the damping raised
  *   logs  : parameters are rates: they stay positive, and steps are relative
- *   slopes: by differences to both sides, which a replay's kinks (where another path becomes the longest) cannot spoil
- *           as badly as those to one side
+ *   slopes: by central differences, which a replay's kinks (where another path becomes the longest) disturb less than
+ *           one-sided ones
  *   cost  : 2 p + 1 calls a round, and some tens of rounds */
 #include "labs/replay/tables/least_squares.h"
 
@@ -39,7 +38,7 @@ static ls_status evaluate(struct search *s, const double *log_value, double *res
     *sum = 0;
     for (int i = 0; status == LS_OK && i < s->fit->points; i++) *sum += residual[i] * residual[i];
     if (status == LS_OK && !isfinite(*sum))
-        status = ls_fail(LS_ERR_INVALID, "the fit came to a value that is not finite");
+        status = ls_fail(LS_ERR_INVALID, "the fit reached a value that is not finite");
     return status;
 }
 
@@ -66,7 +65,8 @@ static ls_status find_slopes(struct search *s) {
     return status;
 }
 
-/* Solves a x = b for a symmetric positive matrix by Cholesky's way; false: it is not positive. */
+/* Solves a x = b for a symmetric positive definite matrix by Cholesky decomposition; false: it is not positive
+ * definite. */
 static bool solve(int n, double a[P][P], const double *b, double *x) {
     double lower[P][P] = {{0}};
     for (int i = 0; i < n; i++) {
@@ -89,7 +89,7 @@ static bool solve(int n, double a[P][P], const double *b, double *x) {
     return true;
 }
 
-/* One step with this damping, taken if it lowers the sum. */
+/* Tries a step with this damping, and accepts it if it lowers the sum. */
 static ls_status try_step(struct search *s, double damping, bool *better) {
     double damped[P][P], step[P], moved[P], residual[TABLES_FIT_POINTS], sum;
     memcpy(damped, s->normal, sizeof damped);
@@ -123,7 +123,7 @@ ls_status tables_fit_least_squares(struct tables_fit *fit, tables_residuals_fn r
     fit->degrees_of_freedom = fit->points - fit->parameters;
     fit->calls = fit->rounds = 0;
     if (fit->degrees_of_freedom < 0)
-        return ls_fail(LS_ERR_INVALID, "a fit of %d parameters to %d points", fit->parameters, fit->points);
+        return ls_fail(LS_ERR_INVALID, "a fit cannot have %d parameters with %d points", fit->parameters, fit->points);
     for (int k = 0; k < fit->parameters; k++) s.log_value[k] = log(fit->value[k]);
     ls_status status = evaluate(&s, s.log_value, fit->residual, &fit->sum);
     if (status == LS_OK) status = find_slopes(&s);

@@ -1,4 +1,4 @@
-/* Least squares in a few positive parameters: sum over i of residual_i(p)^2, by Levenberg and Marquardt's way. */
+/* Least squares in a few positive parameters: sum over i of residual_i(p)^2, by the Levenberg-Marquardt method. */
 #ifndef LABS_REPLAY_TABLES_LEAST_SQUARES_H
 #define LABS_REPLAY_TABLES_LEAST_SQUARES_H
 

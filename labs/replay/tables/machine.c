@@ -1,11 +1,12 @@
 /* machine — runs, traces and predictions for table 6.
- *   idea  : the programs that users run are children of this one, and their own clock is what is believed. A round runs
- *           every kind once, so that what else the machine does falls on all of them alike; the median is over rounds
- *   apart : timed runs have no --trace and traced runs are not timed, but where a replayed trace is held against itself
+ *   idea  : the programs that users run are children of this one, and their own clocks are used. A round runs every
+ *           kind once, so that other load affects all of them equally; the median is over rounds
+ *   apart : timed runs have no --trace and traced runs are not timed, except where a replayed trace is compared with
+ *           itself
  *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, not two devices. A machine's
- *           speed changes from run to run, so what predictions start from is traced in every round, and that trace
- *           counts whose step is nearest to the median of one device's untraced ones
- *   steps : a prediction has as many as the trace, each with its own times, and is told by their median */
+ *           speed changes from run to run, so the inputs of predictions are traced in every round, and the trace counts
+ *           whose step is nearest to the median of one device's untraced ones
+ *   steps : a prediction has as many as the trace, each with its own times, and is reported by their median */
 #include "labs/replay/tables/machine.h"
 
 #include <limits.h>
@@ -21,7 +22,7 @@
 #include "labs/bench/shared/output.h"
 #include "labs/replay/tables/train.h"
 
-enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
+enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* if the system does not report it: [K] a common size */
 
 const struct machine_kind machine_kinds[MACHINE_RUNS] = {
 #define MACHINE_RUN_ROW(name, mode, devices, part, text) {mode, devices, part, text, #name},
@@ -63,7 +64,7 @@ static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, en
     return status;
 }
 
-/* What the rounds gave, by kind. */
+/* The results of the rounds, by kind. */
 struct rounds {
     int count;
     double ms[MACHINE_RUNS][ROUNDS_MAX];
@@ -76,7 +77,7 @@ static bool is_timed(enum machine_run run) {
     return machine_has_cores(run) && run != MACHINE_DP1 && run != MACHINE_DDP1;
 }
 
-/* Predictions start from SINGLE and HALF; the others are held against themselves, for which one is enough. */
+/* Predictions start from SINGLE and HALF; the others are compared with themselves, for which one trace is enough. */
 static bool is_traced(enum machine_run run, int round) {
     return machine_has_cores(run) && run != MACHINE_APART &&
            (round == 0 || run == MACHINE_SINGLE || run == MACHINE_HALF);
@@ -140,8 +141,8 @@ static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cac
     char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
     char quiet[] = "--quiet", quick[] = "--quick", beyond[] = "--beyond-cache";
     bench_output *output = malloc(sizeof *output);
-    ls_status status =
-        output ? bench_find_program(program, "calibrate") : ls_fail(LS_ERR_NO_MEMORY, "no memory for calibrate");
+    ls_status status = output ? bench_find_program(program, "calibrate")
+                              : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for calibrate");
     snprintf(path, sizeof path, "%.3800s/%s%s.json", settings->folder, settings->quick ? "quick_" : "", name);
     snprintf(out, sizeof out, "--out=%s", path);
     char *argv[6] = {program, out, quiet};
@@ -156,7 +157,7 @@ static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cac
 
 bool machine_is_rough(const ls_node *node) { return strstr(ls_node_description(node), "rough") != NULL; }
 
-/* A few times, if need be: what disturbs a machine may pass. */
+/* Tries a few times, if necessary: a disturbance of the machine may pass. */
 static ls_status calibrate_quietly(ls_node **node, const char *name, bool beyond_cache,
                                    const tables_settings *settings) {
     ls_status status = calibrate_one(node, name, beyond_cache, settings);

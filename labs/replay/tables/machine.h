@@ -1,4 +1,4 @@
-/* What table 6 measures on this machine, and what it predicts from that: no row or text is made here. */
+/* The measurements and predictions of table 6, on this machine; its rows and texts are made elsewhere. */
 #ifndef LABS_REPLAY_TABLES_MACHINE_H
 #define LABS_REPLAY_TABLES_MACHINE_H
 
@@ -12,7 +12,7 @@ struct machine_plan {
     int steps;                     /* of a run, 10 of which are not timed */
 };
 
-/* X(NAME, mode, devices, divisor of the batch, text): what is run, each with and without a trace. */
+/* X(NAME, mode, devices, divisor of the batch, text): the runs, each with and without a trace. */
 #define MACHINE_RUN_MAP(X)                                                                                             \
     X(SINGLE, LS_PLAN_SINGLE, 1, 1, "single")                                                                          \
     X(HALF, LS_PLAN_SINGLE, 1, 2, "single, half the batch")                                                            \
@@ -25,10 +25,10 @@ struct machine_plan {
 enum machine_run { MACHINE_RUN_MAP(MACHINE_RUN_ENUM) MACHINE_RUNS };
 #undef MACHINE_RUN_ENUM
 
-/* How each is run. */
+/* The parameters of each run. */
 struct machine_kind {
     ls_plan_mode mode;
-    int devices, part; /* part: of the batch, its divisor */
+    int devices, part; /* part: the divisor of the batch */
     const char *name, *folder;
 };
 extern const struct machine_kind machine_kinds[MACHINE_RUNS];
@@ -40,12 +40,12 @@ struct machine_record {
     int rounds[MACHINE_RUNS]; /* the round of each trace, as in its folder's name */
 };
 
-/* Whether the machine lends a core for each device; only these are run. */
+/* Whether the machine has a core for each device; only such kinds are run. */
 bool machine_has_cores(enum machine_run run);
 
-/* Runs each kind but DP1 and DDP1 once a round, without --trace: ms is the median over `rounds`. Runs each but APART with
- * --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, of which the trace is returned whose step
- * is nearest to their median; other kinds in the first round. On failure there is nothing to free. */
+/* Runs each kind but DP1 and DDP1 once a round, without --trace: ms is the median over `rounds`. Runs each but APART
+ * with --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, and returns the trace whose step is
+ * nearest to their median; other kinds in the first round. On failure nothing needs to be freed. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, int rounds,
                          const tables_settings *settings);
 
@@ -54,14 +54,15 @@ int machine_nearest(ls_trace *const *traces, int count, double ms);
 
 void machine_record_free(struct machine_record *record);
 
-/* This machine as two nodes: with figures for networks that fit into caches, and for those that do not. Runs `calibrate`
- * for each, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json, and again, at most twice,
- * while the node says that the machine was busy. For a quick table the first is FOLDER/quick_this_machine.json and the
- * second NULL. The caller closes both. */
+/* This machine as two nodes: with figures for networks that fit into caches, and for others. Runs `calibrate` for each,
+ * which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json, and again, at most twice, while the
+ * node says that the machine was busy. For a quick table the first is FOLDER/quick_this_machine.json and the second
+ * NULL. The caller closes both. */
 ls_status machine_calibrate(ls_node *nodes[2], const tables_settings *settings);
-bool machine_is_rough(const ls_node *node); /* calibrate says so in its description */
+bool machine_is_rough(const ls_node *node); /* by its description, which calibrate wrote */
 
-/* Whether what every step uses again (parameters, gradients, the optimizer's states) stays in the last-level cache. */
+/* Whether the data that every step reuses (parameters, gradients, the optimizer's states) stays in the last-level
+ * cache. */
 bool machine_fits_cache(const ls_workload *workload);
 
 /* The step of a kind of run, replayed from a workload, on a node. */

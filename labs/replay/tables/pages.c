@@ -1,4 +1,4 @@
-/* pages: the book as aligned columns for people, as Markdown for the README, and as CSV for programs. */
+/* pages: the book as aligned columns on stdout, as Markdown for the README, and as CSV. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ enum { TEXT_CAPACITY = 64, LINE_CAPACITY = 512, LINE_WIDTH = 110 };
 
 /* --- cells -------------------------------------------------------------------------------------------------------- */
 
-/* Whole and large numbers in full, others to four digits; nothing for NaN. */
+/* Integers and large numbers in full, others to four digits; NaN is left blank. */
 static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     bool whole = fabs(value) >= 1e4 || value == floor(value);
     (void)decimals;
@@ -43,7 +43,7 @@ BENCH_TEXT_OF(mode_of, struct tables_row, row->mode)
 BENCH_MADE_TEXT_OF(n_of, struct tables_row, row->n > 0, "%d", row->n)
 BENCH_NUMBER_OF(deviation_of, struct tables_row, tables_deviation(row))
 
-/* A row for people and in the README; the numbers are in the CSV, too. */
+/* The columns of a row on stdout and in the README; the numbers are also in the CSV. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct tables_row, field)
 static const bench_column columns[] = {
     {.head = "quantity", .text = quantity_of},
@@ -57,7 +57,7 @@ static const bench_column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns - 1 };
 
-/* The end of the rows from `first` on that were come by in the same way. */
+/* The end of the rows from `first` on with the same `how`. */
 static size_t rows_end(const tables_book *book, size_t first) {
     size_t end = first;
     const char *how = book->items[first].row.how;
@@ -66,7 +66,7 @@ static size_t rows_end(const tables_book *book, size_t first) {
     return end;
 }
 
-/* Whether any of these rows is for people. */
+/* Whether any of these rows is printed. */
 static bool is_shown(const tables_book *book, size_t first, size_t end) {
     for (size_t i = first; i < end; i++)
         if (!book->items[i].row.aside) return true;
@@ -74,7 +74,7 @@ static bool is_shown(const tables_book *book, size_t first, size_t end) {
 }
 
 static ls_status check_memory(const tables_book *book) {
-    return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables") : LS_OK;
+    return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tables") : LS_OK;
 }
 
 /* --- for people, and as Markdown ---------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static ls_status print_rows(const tables_book *book, size_t first, size_t end, F
     return status;
 }
 
-/* Text of a cell, in which a bar would end it. */
+/* Writes a cell's text; escapes bars, which would end the cell. */
 static void put_cell(FILE *file, const char *text) {
     fputs(" ", file);
     for (; *text; text++) fprintf(file, *text == '|' ? "\\%c" : "%c", *text);
@@ -130,7 +130,7 @@ static void print_wrapped(const char *text, FILE *file) {
     fputc('\n', file);
 }
 
-/* What was written of a table; 0: of all of them. */
+/* Writes the items of a table; 0: of all tables. */
 static ls_status put_items(const tables_book *book, int number, bool markdown, FILE *file) {
     ls_status status = check_memory(book);
     for (size_t i = 0, end; status == LS_OK && i < book->count; i = end) {

@@ -1,12 +1,12 @@
 /* run — one row's step: replayed on a described machine, trained on this one, or published.
- *   calibrate: T1, one device's step, sets a node's rates; all else of a node is from its sources
- *   hooks    : PyTorch's gradients do not lie in its buckets. For each tensor a hook runs, and the gradient is copied to
- *              the bucket and back, on one GPU, too. Where one GPU with DDP is published, a tensor costs
- *              (T1 with DDP - T1 without) / tensors. Communication that is free has it, too, so that it is no merit of
- *              the prediction
- *   links    : NCCL's rings of N GPUs take the NVLinks that device 0 has to the others, each in both directions
+ *   calibrate: T1, one device's step, sets a node's rates; its other figures are from its sources
+ *   hooks    : PyTorch's gradients are not in its buckets. For each tensor a hook runs, and the gradient is copied to
+ *              the bucket and back, even on one GPU. If a time of one GPU with DDP is published, a tensor costs (T1
+ *              with DDP - T1 without) / tensors. The baseline of free communication includes this cost, so it does not
+ *              favour the prediction
+ *   links    : NCCL's rings of N GPUs use the NVLinks from device 0 to the others, each in both directions
  *   variation: GPUs of one kind are not equally fast, and a step takes as long as the slowest. The published range is
- *              taken for that of a box plot, which is a guess
+ *              assumed to be that of a box plot, which is a guess
  *   lock     : DP's threads are those of one Python interpreter, which launches one operation at a time */
 #include "labs/replay/tables/run.h"
 
@@ -94,7 +94,7 @@ struct machine {
 
 static ls_plan_mode mode_of(const struct tables_run *run) { return (ls_plan_mode)(run->plan - 1); }
 
-/* Of each device and micro-batch, as samples of the workload: T1 is of so many. */
+/* Samples per device and micro-batch, in samples of the workload, for which T1 holds. */
 static double samples_of(const struct tables_run *run) {
     if (run->micro_batch > 0) return run->micro_batch;
     return run->pictures > 0 ? run->pictures * (run->side * run->side) / (224 * 224) : run->samples;
@@ -120,7 +120,7 @@ static ls_status calibrate(const struct machine *machine, const struct tables_ru
     return status;
 }
 
-/* The same tensors, with so many parameters in all. */
+/* Scales the tensors to that many parameters in all. */
 static void scale_parameters(ls_workload *workload, double parameters) {
     double part = parameters / (double)ls_workload_parameters(workload);
     for (int i = 0; i < workload->parameter_count; i++)
@@ -167,7 +167,7 @@ static void close_machine(struct machine *machine) {
     ls_node_close(machine->node);
 }
 
-/* On failure there is nothing to close. */
+/* On failure nothing needs to be closed. */
 static ls_status open_machine(struct machine *machine, const struct tables_run *run, int n) {
     *machine = (struct machine){.node = NULL};
     ls_status status = ls_node_open(&machine->node, run->node);
@@ -197,7 +197,7 @@ static struct ls_plan plan_of(const struct tables_run *run, const ls_workload *w
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
-/* Two devices or more; the summary's busy share has the communication in it. */
+/* For two devices or more; the summary's busy share includes communication. */
 static ls_status train(tables_replayed r, const struct tables_run *run, int n, double timeout_s) {
     const struct tables_training training = {.mode = mode_of(run), .devices = n, .arguments = run->train};
     cJSON *summary;
@@ -249,7 +249,7 @@ struct tables_runs {
 
 ls_status tables_runs_create(tables_runs **out, double timeout_s) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table's runs");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table's runs");
     (*out)->timeout_s = timeout_s;
     return LS_OK;
 }
@@ -262,7 +262,8 @@ static ls_status make_once(const double **to, tables_runs *runs, const struct ta
     while (made < runs->made + runs->count &&
            (made->n != n || made->run.number != run->number || made->run.plan != run->plan))
         made++;
-    if (made == runs->made + RUNS_MAX) return ls_fail(LS_ERR_INVALID, "a table has at most %d runs", RUNS_MAX);
+    if (made == runs->made + RUNS_MAX)
+        return ls_fail(LS_ERR_INVALID, "a table has too many runs; expected at most %d", RUNS_MAX);
     if (made == runs->made + runs->count) {
         made->run = *run;
         made->n = n;
@@ -288,7 +289,7 @@ ls_status tables_column(double *value, tables_runs *runs, const struct tables_ru
                         int n) {
     const double *this, *other;
     bool ddp = column == TABLES_DP_OVER_DDP;
-    struct tables_run other_run = *run; /* of one device alone, or of DDP */
+    struct tables_run other_run = *run; /* on one device alone, or with DDP */
     *value = run->t1_ddp_ms;
     if (column == TABLES_T1_DDP) return LS_OK;
     if (column == TABLES_ALL_REDUCE_US) return all_reduce_us(value, run, n);

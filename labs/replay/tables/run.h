@@ -1,4 +1,4 @@
-/* A run of a table's row: a step that is replayed, trained or published, and what columns it gives. */
+/* A run of a table's row: a step that is replayed, trained or published, and its columns. */
 #ifndef LABS_REPLAY_TABLES_RUN_H
 #define LABS_REPLAY_TABLES_RUN_H
 
@@ -7,8 +7,8 @@
 
 #include "labs/replay/engine/plan.h"
 
-/* X(NAME, name in files, what it is): of a run on N devices. Shares are of the step. Up to BUSY_OTHERS they are read from
- * the run, the others follow from that. */
+/* X(NAME, name in files, description): of a run on N devices. Shares are of the step. Columns up to BUSY_OTHERS are
+ * read from the run, the others are derived. */
 #define TABLES_COLUMN_MAP(X)                                                                                           \
     X(STEP, "step", "ms, the mean of the steps")                                                                       \
     X(MEDIAN, "median", "the median step, ms")                                                                         \
@@ -36,8 +36,8 @@ enum { TABLES_ALL_REDUCES_MAX = 8 };
 /* A step in figures: replayed[TABLES_STEP], ... */
 typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
 
-/* X(KIND, name, what it is): the members of a table's file that say how a run is made; 0, NULL or false where the file
- * has none. */
+/* X(KIND, name, description): the members of a table's file that specify a run; 0, NULL or false if the file has
+ * none. */
 #define TABLES_RUN_MAP(X)                                                                                              \
     X(PLAN, plan, "single, dp or ddp")                                                                                 \
     X(TEXT, node, "its name")                                                                                          \
@@ -68,7 +68,7 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
     X(FLAG, after_backward, "buckets wait for its end")                                                                \
     X(FLAG, links_of_device_0, "the collectives' bus is all of its links to the others")
 
-/* The kinds of members: PLAN to COLUMN are one of some texts (file.c), as its number from 1 on. */
+/* The kinds of members: PLAN to COLUMN are one of several texts (file.c), as its number from 1 on. */
 #define TABLES_TYPE_TEXT const char *
 #define TABLES_TYPE_NUMBER double
 #define TABLES_TYPE_FLAG bool
@@ -81,11 +81,11 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
 #define TABLES_TYPE_COLUMN int /* enum tables_column */
 #define TABLES_FIELD(kind, name, what) TABLES_TYPE_##kind name;
 struct tables_run {
-    int number; /* of the runs of a file: the same where all is the same but plan */
+    int number; /* of the runs of a file: equal if all members except `plan` are equal */
     TABLES_RUN_MAP(TABLES_FIELD)
 };
 
-/* Builds the trace that `options` ask for, runs it on the node and reads its account. */
+/* Builds the trace for `options`, replays it on the node and reads its account. */
 ls_status tables_replay(tables_replayed replayed, const ls_workload *workload, const ls_node *node,
                         const struct ls_plan *options);
 
@@ -93,7 +93,7 @@ ls_status tables_replay(tables_replayed replayed, const ls_workload *workload, c
 ls_status tables_replay_trace(tables_replayed replayed, const ls_trace *trace, const ls_node *node);
 ls_status tables_read_recorded(tables_replayed recorded, const ls_trace *trace);
 
-/* The runs that a table has made: rows of one run show columns of one and the same. */
+/* The runs of a table: several rows may show columns of the same run. */
 typedef struct tables_runs tables_runs;
 ls_status tables_runs_create(tables_runs **out, double timeout_s); /* of a training run */
 void tables_runs_destroy(tables_runs *runs);                       /* NULL is a no-op */

@@ -1,8 +1,8 @@
-/* table — a file's parts, written into the book: paragraphs, the rows of its computation's groups, rows that are run one
+/* table — writes a file's parts into the book: paragraphs, the rows of its computation's groups, rows that are run one
  * by one, and sums over these.
- *   free : "communication is free" (T_N = T1) is what a prediction must beat: by a part of its error, on step times and
- *          on the time that goes beyond T1
- *   order: of all pairs of rows whose references differ, ours must lie the same way around */
+ *   free : the baseline "communication is free" (T_N = T1), which a prediction must beat: its error must be a fraction
+ *          of the baseline's, for step times and for the time beyond T1
+ *   order: in all pairs of rows whose references differ, our figures must have the same order */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static const tables_compute_fn computations[] = {TABLES_COMPUTATION_MAP(COMPUTE)
 
 static int sign(double left, double right) { return (left > right) - (left < right); }
 
-/* Pairs of rows that lie the same way around; those that are the same for the reference are passed over. */
+/* Counts pairs of rows with the same order; skips pairs with equal references. */
 static void count_orders(int *right, int *pairs, const struct comparison *c) {
     *right = *pairs = 0;
     for (int i = 0; i < c->count; i++) {
@@ -47,7 +47,7 @@ static void add_sum(tables_book *book, const struct tables_part *part, const cha
                                           .how = part->how});
 }
 
-/* Beyond T1 free communication takes nothing, and 0 has no logarithm: there both errors are taken in the rows' unit. */
+/* Beyond T1 free communication takes no time, and 0 has no logarithm: there both errors are in the rows' unit. */
 static void add_sums(tables_book *book, const struct tables_part *part, struct comparison *c) {
     double error = 0, logs = 0, free_logs = 0, beyond = 0, free_beyond = 0;
     char quantity[48];
@@ -98,7 +98,8 @@ static ls_status add_line(tables_book *book, tables_runs *runs, struct compariso
                                           .claim = part->claim,
                                           .how = how});
     if (!summed) return LS_OK;
-    if (c->count == SUMMED_MAX) return ls_fail(LS_ERR_INVALID, "sums are over at most %d lines", SUMMED_MAX);
+    if (c->count == SUMMED_MAX)
+        return ls_fail(LS_ERR_INVALID, "sums cover too many lines; expected at most %d", SUMMED_MAX);
     c->reference[c->count] = reference;
     c->ours[c->count] = ours;
     c->free[c->count++] = free;

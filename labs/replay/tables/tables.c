@@ -1,9 +1,10 @@
-/* tables — published and asked-for figures beside ours: step times, speed-ups, messages, memory.
+/* tables — published and required figures beside ours: step times, speed-ups, messages, memory.
  *
- * The tables' files (file.h) are read first: a mistake in one of them ends the program. Each table is made, printed and noted; at the end all of them are written to FOLDER/tables.csv and FOLDER/tables.md.
- * Exit status 0 if every table could be made: a bound that is missed is a result, said at the end, unless --strict
- * makes it a failure (status 1, as for a table that cannot be made; 3 if that is for want of time, --timeout). The
- * files are written in any case, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
+ * The tables' files (file.h) are read first: a mistake in one of them ends the program. Each table is made, printed and
+ * recorded; at the end all are written to FOLDER/tables.csv and FOLDER/tables.md. Exit status 0 if every table could be
+ * made: a missed bound is a result, printed at the end, unless --strict makes it a failure (status 1, as for a table
+ * that cannot be made; 3 if that was a timeout, --timeout). The files are written in any case, with all tables that
+ * were made. gnuplot draws from the CSV (plots/tables_*.gp). */
 #include <stdio.h>
 
 #include "common/base/results.h"
@@ -35,7 +36,7 @@ static ls_status parse(tables_settings *settings, int argc, char **argv, bool *h
          .to.real = &settings->timeout_s,
          .argument = "SECONDS",
          .limits = LS_ABOVE(0),
-         .help = "a training run that takes longer is ended, and its table with it"},
+         .help = "end a training run, and its table, after this many seconds"},
     };
     return BENCH_PARSE(table, "Prints published figures beside what is measured or replayed here.", argc, argv, help);
 }
@@ -52,12 +53,12 @@ static bool is_wanted(const tables_settings *settings, int number) {
 static ls_status check_wanted(const tables_settings *settings) {
     for (int i = 0; i < settings->wanted.count; i++)
         if (settings->wanted.values[i] > TABLES)
-            return ls_fail(LS_ERR_USAGE, "--tables: there is no table %d; there are 1 to %d",
+            return ls_fail(LS_ERR_USAGE, "--tables: table %d does not exist; expected 1 to %d",
                            settings->wanted.values[i], TABLES);
     return LS_OK;
 }
 
-/* Before anything is made, so that a mistake in the last file is found at once. */
+/* Called before any table is made, so that a mistake in the last file is found at once. */
 static ls_status open_wanted(tables_file files[TABLES], const tables_settings *settings) {
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < TABLES; i++)
@@ -65,7 +66,7 @@ static ls_status open_wanted(tables_file files[TABLES], const tables_settings *s
     return status;
 }
 
-/* All that are wanted, also where one of them cannot be made. */
+/* Makes all requested tables, even if one of them cannot be made. */
 static ls_status make_tables(tables_book *book, const tables_file files[TABLES], const tables_settings *settings) {
     ls_status first_failure = LS_OK;
     for (int i = 0; i < TABLES; i++) {

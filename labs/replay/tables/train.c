@@ -30,7 +30,7 @@ static ls_status run_program(const struct tables_training *training, char *argum
     return status == LS_OK ? bench_child_run(argv, timeout_s, output) : status;
 }
 
-/* Takes the summary out of the line that the program ends with. */
+/* Reads the summary from the program's last line. */
 static ls_status read_summary(cJSON **summary, const struct tables_training *training, char *out) {
     cJSON *wrapper = cJSON_Parse(bench_last_line(out));
     *summary = cJSON_DetachItemFromObjectCaseSensitive(wrapper, "summary");
@@ -47,7 +47,8 @@ ls_status tables_train(cJSON **summary, const struct tables_training *training, 
     char *arguments = NULL;
     *summary = NULL;
     if (asprintf(&arguments, "%s %s", training->arguments, common_arguments) < 0) arguments = NULL;
-    ls_status status = arguments && output ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a training run");
+    ls_status status =
+        arguments && output ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a training run");
     if (status == LS_OK) status = run_program(training, arguments, output, timeout_s);
     if (status == LS_OK) status = read_summary(summary, training, output->out);
     free(arguments);

@@ -1,7 +1,7 @@
 /* The part of cuBLAS that this project uses, for "CUDA on the CPU": the same names, numbers and signatures as those of
  * CUDA 12 and 13. Matrices are column-major, sizes are ints, alpha and beta are read when the function is called (or,
- * in device pointer mode, when the stream comes to it). What a function does here stands at the top of
- * tests/cuda_on_cpu/cublas.cpp. */
+ * in device pointer mode, when the stream reaches the call). tests/cuda_on_cpu/cublas.cpp describes at its top what a
+ * function does here. */
 #ifndef CUDA_ON_CPU_CUBLAS_V2_H
 #define CUDA_ON_CPU_CUBLAS_V2_H
 

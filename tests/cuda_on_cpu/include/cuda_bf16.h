@@ -1,4 +1,4 @@
-/* CUDA's type of bf16 for "CUDA on the CPU": storage and conversions, no arithmetic. */
+/* CUDA's bf16 type for "CUDA on the CPU": storage and conversions, no arithmetic. */
 #ifndef CUDA_ON_CPU_CUDA_BF16_H
 #define CUDA_ON_CPU_CUDA_BF16_H
 

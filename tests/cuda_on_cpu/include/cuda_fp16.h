@@ -1,4 +1,4 @@
-/* CUDA's type of fp16 for "CUDA on the CPU": storage and conversions, no arithmetic. */
+/* CUDA's fp16 type for "CUDA on the CPU": storage and conversions, no arithmetic. */
 #ifndef CUDA_ON_CPU_CUDA_FP16_H
 #define CUDA_ON_CPU_CUDA_FP16_H
 

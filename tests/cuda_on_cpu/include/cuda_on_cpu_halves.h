@@ -1,5 +1,5 @@
-/* fp16 and bf16 for "CUDA on the CPU": what <cuda_fp16.h>, <cuda_bf16.h> and the fake cuBLAS convert with. Rounding is
- * to the nearest, of two equally near to the even one; what lies beyond the largest becomes infinity, NaN stays NaN. */
+/* fp16 and bf16 for "CUDA on the CPU": the conversions of <cuda_fp16.h>, <cuda_bf16.h> and the fake cuBLAS. Rounding is
+ * to the nearest, ties to even; values beyond the largest become infinity, NaN stays NaN. */
 #ifndef CUDA_ON_CPU_HALVES_H
 #define CUDA_ON_CPU_HALVES_H
 
@@ -21,7 +21,8 @@ inline float float_of(uint32_t bits) {
     return x;
 }
 
-/* Drops the lowest `count` bits, to the nearest, ties to even; infinity if it must. NaN stays NaN (and quiet). */
+/* Drops the lowest `count` bits, to the nearest, ties to even; rounds up to infinity if necessary. NaN stays NaN (and
+ * quiet). */
 inline uint32_t drop_bits(float x, unsigned count) {
     uint32_t bits = bits_of(x);
     if (std::isnan(x)) return (bits | 0x00400000u) >> count << count;
@@ -45,7 +46,7 @@ inline uint16_t float_to_half(float x) {
     auto sign = static_cast<uint16_t>(bits_of(x) >> 16 & 0x8000u);
     float size = std::fabs(x);
     if (std::isnan(x)) return sign | 0x7e00u;
-    if (size >= 65520.0f) return sign | 0x7c00u; /* halfway to what would follow the largest, 65504 */
+    if (size >= 65520.0f) return sign | 0x7c00u; /* halfway to the number that would follow the largest, 65504 */
     if (size < 0x1p-14f) { /* multiples of 2^-24, in the rounding mode of the machine: to the nearest, ties to even */
         return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(size * 0x1p24f)));
     }

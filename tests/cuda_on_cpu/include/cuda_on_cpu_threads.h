@@ -1,4 +1,4 @@
-/* The part of cuda_on_cpu.h that is about kernels: in which order their threads run, and which kernels ran. */
+/* The part of cuda_on_cpu.h that concerns kernels: in which order their threads run, and which kernels ran. */
 #ifndef CUDA_ON_CPU_THREADS_ORDER_H
 #define CUDA_ON_CPU_THREADS_ORDER_H
 
@@ -18,7 +18,7 @@ struct cuda_on_cpu_geometry {
  * counts what was enqueued there. */
 unsigned long cuda_on_cpu_kernels_run(void);
 
-/* The geometry of the nth of them, from 0. Nonzero: there is none, or it is more than 4096 kernels ago. */
+/* The geometry of the nth of them, from 0. Nonzero if it does not exist, or is more than 4096 kernels old. */
 int cuda_on_cpu_kernel_geometry(unsigned long nth, struct cuda_on_cpu_geometry *geometry);
 
 #ifdef __cplusplus

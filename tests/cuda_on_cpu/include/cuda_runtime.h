@@ -1,20 +1,19 @@
-/* CUDA C++ as the CPU's compiler reads it, for "CUDA on the CPU": a .cu text that keeps to what is here compiles as
- * C++17, and its kernels run in tests/cuda_on_cpu/threads.cpp, block after block, with the results that a GPU would
- * give.
+/* CUDA C++ for the CPU's compiler, for "CUDA on the CPU": a .cu file that uses only this subset compiles as C++17, and
+ * its kernels run in tests/cuda_on_cpu/threads.cpp, block after block, with the results of a GPU.
  *
  *   language   __global__, __device__, __host__, __shared__ (static arrays: one block runs at a time),
  *              __launch_bounds__, __align__, __forceinline__; threadIdx, blockIdx, blockDim, gridDim, warpSize
  *   vectors    float2, float4, ... and make_float4 (vector_types.h)
  *   together   __syncthreads, __syncwarp, __shfl_sync, __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync of values of
  *              up to 8 bytes
- *   numbers    what <cmath> has, min and max, rsqrtf, __ldg and the casts of bits; expf and logf as accurate as CUDA
- *              says, if the environment asks for that
+ *   numbers    those of <cmath>, min and max, rsqrtf, __ldg and the bit casts; expf and logf only as accurate as CUDA
+ *              documents, if the environment requests it
  *   launch     cudaLaunchKernelEx; without attributes and without dynamic shared memory
  *
- * Stricter than a GPU: every thread of a block must come to every __syncthreads, and all to the same one, also after
- * others have left the kernel; the value of a lane that does not take part in a shuffle is all ones (of floating-point:
- * NaN) instead of anything; pointers among a kernel's arguments must be NULL or point into (or just behind) memory that
- * a GPU can reach. */
+ * Stricter than a GPU: every thread of a block must reach every __syncthreads, and all the same one, even after others
+ * have left the kernel; the value of a lane that does not take part in a shuffle is all ones (in floating point: NaN)
+ * instead of undefined; pointers among a kernel's arguments must be NULL or point into (or just past) memory that a GPU
+ * can reach. */
 #ifndef CUDA_ON_CPU_CUDA_RUNTIME_H
 #define CUDA_ON_CPU_CUDA_RUNTIME_H
 
@@ -40,7 +39,7 @@
 #define __align__(nbytes) __attribute__((aligned(nbytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 
-/* --- where a thread is: a kernel sees them change only from one thread to the next -------------------------------- */
+/* --- a thread's position: constant while a thread runs ------------------------------------------------------------ */
 
 extern const uint3 threadIdx __asm__("cuda_on_cpu_thread_index");
 extern const uint3 blockIdx __asm__("cuda_on_cpu_block_index");
@@ -66,7 +65,7 @@ inline uchar4 make_uchar4(unsigned char x, unsigned char y, unsigned char z, uns
 
 namespace cuda_on_cpu {
 
-/* Where in the source a thread calls. */
+/* The source position of a thread's call. */
 struct Site {
     const char *file, *function;
     int line;
@@ -79,7 +78,7 @@ struct Site {
 enum class Exchange { none, sync, index, up, down, exclusive_or };
 
 void block_barrier(const Site &site);
-/* The value of another lane of the warp, as the shuffle of that kind chooses it. */
+/* The value of another lane of the warp, as that kind of shuffle selects it. */
 uint64_t warp_exchange(Exchange kind, unsigned mask, uint64_t value, unsigned argument, int width, const Site &site);
 
 template <class T> T shuffle(Exchange kind, unsigned mask, T value, unsigned argument, int width, const Site &site) {
@@ -147,7 +146,7 @@ inline int __float_as_int(float x) { return cuda_on_cpu::bits_as<int>(x); }
 inline float __uint_as_float(unsigned x) { return cuda_on_cpu::bits_as<float>(x); }
 inline float __int_as_float(int x) { return cuda_on_cpu::bits_as<float>(x); }
 
-/* Kernels' expf and logf, which CUDA_ON_CPU_ROUNDING=ulps may put off: rounding.cpp. */
+/* expf and logf of kernels, which CUDA_ON_CPU_ROUNDING=ulps may perturb: rounding.cpp. */
 namespace cuda_on_cpu {
 float kernel_expf(float x);
 float kernel_logf(float x);
@@ -172,7 +171,7 @@ inline double max(double a, double b) { return std::fmax(a, b); }
 
 /* --- launch ------------------------------------------------------------------------------------------------------- */
 
-typedef struct cudaLaunchAttribute_st cudaLaunchAttribute; /* none is known here */
+typedef struct cudaLaunchAttribute_st cudaLaunchAttribute; /* no attribute is supported here */
 
 typedef struct cudaLaunchConfig_st {
     dim3 gridDim;
@@ -185,8 +184,8 @@ typedef struct cudaLaunchConfig_st {
 
 namespace cuda_on_cpu {
 
-/* Enqueues a kernel of which `thread` runs one thread. `pointers` are its arguments, NULL for those that are none, to
- * be looked at when it runs. */
+/* Enqueues a kernel; `thread` runs one of its threads. `pointers` are its arguments, NULL for those that are not
+ * pointers; they are checked when the kernel runs. */
 cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel, std::function<void()> thread,
                           std::vector<const void *> pointers);
 
@@ -199,7 +198,7 @@ template <class T> const void *pointer_or_null(const T &argument) {
     }
 }
 
-/* The arguments have the parameters' types already, as CUDA converts them at the launch. */
+/* The arguments already have the parameters' types, as CUDA converts them at the launch. */
 template <class... Parameters>
 cudaError_t launch_values(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), Parameters... arguments) {
     static_assert((std::is_trivially_copyable_v<Parameters> && ...),

@@ -1,7 +1,7 @@
 /* The part of CUDA's runtime interface that this project uses, for "CUDA on the CPU": the same names, numbers and
  * signatures as those of CUDA 12 and 13 (where the two differ, 13), so that the same sources compile against this
- * header or against NVIDIA's. What a function does here, and where it is stricter than CUDA, stands at the top of the
- * file in tests/cuda_on_cpu that implements it. */
+ * header or against NVIDIA's. The file in tests/cuda_on_cpu that implements a function describes at its top what it
+ * does, and where it is stricter than CUDA. */
 #ifndef CUDA_ON_CPU_CUDA_RUNTIME_API_H
 #define CUDA_ON_CPU_CUDA_RUNTIME_API_H
 
@@ -16,7 +16,7 @@ extern "C" {
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-/* X(name without "cuda", number, what CUDA says of it) */
+/* X(name without "cuda", number, CUDA's text) */
 #define CUDA_ON_CPU_ERRORS(X)                                                                                          \
     X(Success, 0, "no error")                                                                                          \
     X(ErrorInvalidValue, 1, "invalid argument")                                                                        \
@@ -131,7 +131,7 @@ enum cudaStreamCaptureMode {
 
 #define cudaInvalidDeviceId ((int)-2)
 
-/* --- things ------------------------------------------------------------------------------------------------------- */
+/* --- handles and types -------------------------------------------------------------------------------------------- */
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
@@ -141,7 +141,7 @@ typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef struct CUmemPoolHandle_st *cudaMemPool_t;
 typedef void(CUDART_CB *cudaHostFn_t)(void *user_data);
 
-/* CUDA's has many more members, in another order. */
+/* CUDA's has many more members, in a different order. */
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;

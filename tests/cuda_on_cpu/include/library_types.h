@@ -1,4 +1,4 @@
-/* The element types of CUDA's libraries: those of them that the fake cuBLAS knows, with their real numbers. */
+/* The element types of CUDA's libraries that the fake cuBLAS supports, with their real numbers. */
 #ifndef CUDA_ON_CPU_LIBRARY_TYPES_H
 #define CUDA_ON_CPU_LIBRARY_TYPES_H
 

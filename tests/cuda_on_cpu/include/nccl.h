@@ -1,7 +1,7 @@
 /* The part of NCCL that this project uses, for "CUDA on the CPU": the same names, numbers and signatures as those of
- * NCCL 2.28. Ranks may be threads of one process or processes of one machine. What a function does here, and where it
- * is stricter than NCCL, stands at the top of tests/cuda_on_cpu/nccl.cpp. The environment's NCCL_ON_CPU_VERSION (22809)
- * is what ncclGetVersion says. */
+ * NCCL 2.28. Ranks may be threads of one process or processes of one machine. tests/cuda_on_cpu/nccl.cpp describes at
+ * its top what a function does here, and where it is stricter than NCCL. The environment variable NCCL_ON_CPU_VERSION
+ * (default 22809) sets the result of ncclGetVersion. */
 #ifndef CUDA_ON_CPU_NCCL_H
 #define CUDA_ON_CPU_NCCL_H
 
@@ -43,7 +43,7 @@ typedef enum {
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
 
-/* NCCL's has more members behind these. */
+/* NCCL's has more members after these. */
 typedef struct ncclConfig_v22800 {
     size_t size;
     unsigned int magic;

@@ -1,5 +1,5 @@
-/* CUDA's small vectors, in C and in C++, with the sizes and alignments that CUDA gives them: a float4 at an address
- * that 16 does not divide is an error on a GPU, and one that the undefined-behaviour sanitizer finds here. */
+/* CUDA's small vectors, in C and in C++, with CUDA's sizes and alignments: a float4 at an address that is not a
+ * multiple of 16 is an error on a GPU, and the undefined-behaviour sanitizer finds it here. */
 #ifndef CUDA_ON_CPU_VECTOR_TYPES_H
 #define CUDA_ON_CPU_VECTOR_TYPES_H
 

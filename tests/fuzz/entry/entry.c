@@ -1,4 +1,4 @@
-/* libFuzzer's entry to the target that -DFUZZ_TARGET names. */
+/* libFuzzer's entry point for the target that -DFUZZ_TARGET names. */
 #include "common/base/log.h"
 #include "tests/fuzz/targets/targets.h"
 
@@ -6,8 +6,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
     char complaint[400];
-    ls_log_capture(complaint,
-                   sizeof complaint); /* the readers are to complain, but not millions of times on the terminal */
+    ls_log_capture(complaint, sizeof complaint); /* readers report errors, but must not print millions of lines */
     FUZZ_TARGET(data, nbytes);
     ls_log_capture(NULL, 0);
     return 0;

@@ -1,4 +1,4 @@
-/* Checkpoints, and the same files as --init reads them: what is taken makes sense, what is refused changes nothing. */
+/* Checkpoints, also as --init reads them: accepted files are consistent, and rejected files change nothing. */
 #include <math.h>
 #include <string.h>
 

@@ -39,7 +39,7 @@ struct ls_checkpointed *fuzz_checkpoint_run(void) {
     if (status == LS_OK) status = ls_single_create(&run.parallel, device, model, &optimizer, 1);
     fuzz_require(status == LS_OK, "a small run can be built");
     run.parallel->process = &process;
-    run.parallel->rank = 1; /* which notes nothing */
+    run.parallel->rank = 1; /* rank 1 prints no notes */
     run.options = &options;
     run.sharing.shard = LS_SHARD_CONTIGUOUS;
     run.steps_per_epoch = FUZZ_CHECKPOINT_STEPS_PER_EPOCH;

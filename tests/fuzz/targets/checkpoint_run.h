@@ -7,7 +7,7 @@
 
 enum { FUZZ_CHECKPOINT_PARAMETERS = 4, FUZZ_CHECKPOINT_STEPS_PER_EPOCH = 7 };
 
-/* Made at the first call; the same each time. */
+/* Created by the first call; the same run each time. */
 struct ls_checkpointed *fuzz_checkpoint_run(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* CIFAR-100's binary files, plain and gzipped; CIFAR-10's are read by the same lines. */
+/* CIFAR-100's binary files, plain and gzipped; the same code reads CIFAR-10's. */
 #include "common/data/dataset.h"
 #include "tests/fuzz/targets/targets.h"
 

@@ -1,5 +1,5 @@
-/* Flight records: one that opens has ranks, groups and operations within their bounds, so that it can be compared and
- * shown, and is the same again when it is written and read. */
+/* Flight records: a record that opens has ranks, groups and operations within their bounds, so that it can be compared
+ * and printed, and does not change when it is written and read again. */
 #include <string.h>
 
 #include "common/comm/flight.h"

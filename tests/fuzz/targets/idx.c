@@ -1,5 +1,5 @@
-/* IDX files, plain and gzipped. The file is looked for by name in a folder, so one is made at the first call, with
- * names that lead to the file in memory; it is removed at the end. The first byte of the input chooses labels (1
+/* IDX files, plain and gzipped. The reader looks for the file by name in a folder, so the first call creates a folder
+ * with names that link to the file in memory; it is removed at the end. The first byte of the input selects labels (1
  * dimension) or images (3, or 4 if it is 4). */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 static const char *folder;
 
-/* Reads the file sample by sample; the same bytes must come as in one piece, and as many. False: it is refused. */
+/* Reads the file sample by sample; the bytes must be the same, and as many, as when it is read at once. False if the
+ * file is rejected. */
 static bool read_by_samples(int ndim, const ls_idx_file *whole) {
     static ls_idx_reader reader;
     if (ls_idx_reader_open(&reader, folder, "f", ndim, 4096) != LS_OK) return false;

@@ -1,5 +1,5 @@
-/* Node files: a node that opens has finite figures in their limits, ways between all its devices that hang together,
- * and costs that are positive and finite. (It is the reader of JSON, too: common/base/json.h.) */
+/* Node files: a node that opens has finite figures within their limits, paths that connect all its devices, and costs
+ * that are positive and finite. (They are read by common/base/json.h, so this tests the JSON reader, too.) */
 #include <math.h>
 
 #include "common/trace/trace.h"

@@ -1,4 +1,4 @@
-/* NumPy's .npy files, plain and gzipped: one array, and a data set of which it is the inputs and the targets. */
+/* NumPy's .npy files, plain and gzipped: one array, and a data set that uses it as inputs and as targets. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* What a report shows of others: pictures, answers in Markdown, other text; the first byte of the input says which. Whatever
- * it is, the page gets whole elements of a short list, each ended where it should be, and attributes that neither run nor
- * fetch anything: it is well-formed XML, which expat reads. */
+/* The untrusted parts of a report: pictures, answers in Markdown, other text; the first byte of the input selects one.
+ * For any input the page gets only elements of a short list, each with its end tag, and attributes that neither run nor
+ * fetch anything: it is well-formed XML, which expat parses. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void require_whole(const char *page, size_t nbytes) {
 
 void fuzz_report(const uint8_t *data, size_t nbytes) {
     if (nbytes == 0) return;
-    char *page = NULL, *text = malloc(nbytes > 1 ? nbytes - 1 : 1); /* of its exact size: reading beyond it is found */
+    char *page = NULL, *text = malloc(nbytes > 1 ? nbytes - 1 : 1); /* of its exact size: sanitizers find overruns */
     size_t length;
     FILE *file = open_memstream(&page, &length);
     char why[SVG_WHY_CAPACITY] = "";

@@ -1,10 +1,10 @@
-/* safetensors files: what opens can be used as the header says. */
+/* safetensors files: a file that opens can be used as its header describes. */
 #include <string.h>
 
 #include "common/checkpoint/safetensors.h"
 #include "tests/fuzz/targets/targets.h"
 
-/* Touches a tensor's first and last byte, and all that is said about it. */
+/* Reads a tensor's first and last byte, and all of its header entry. */
 static void look_at(const ls_safetensors *file, const ls_safetensor *tensor) {
     size_t nbytes = ls_safetensor_dtype_nbytes(tensor->dtype);
     fuzz_require(tensor->ndim >= 0 && tensor->ndim <= LS_SAFETENSOR_MAX_DIMS, "a tensor has 0 to 8 dimensions");

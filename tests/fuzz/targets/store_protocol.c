@@ -1,9 +1,9 @@
-/* The store's server, fed by two clients that may say anything in pieces of any size; driven over socket pairs without
- * the server's thread.
+/* The store's server with two clients that send any bytes in pieces of any size, over socket pairs and without the
+ * server's thread.
  *
- * The input is a list of pieces: a byte whose lowest bit says which client sends, and whose upper bits how many of the
- * bytes that follow (0: the client leaves). Both clients have shown their pass at first; one that has left comes again,
- * as a stranger, with its next piece. */
+ * The input is a list of pieces: a byte whose lowest bit selects the client that sends, and whose upper bits are the
+ * number of bytes that follow (0: the client leaves). Both clients are admitted at first; a client that has left
+ * reconnects with its next piece, and is not admitted. */
 #include <math.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,7 +56,7 @@ static void advance(ddp_service *service, struct peer *peer) {
     peer->c = NULL;
 }
 
-/* All that come are on the list, and whoever is on it is a member. */
+/* All ranks that arrive are on the list, and all on the list are members. */
 static void serve_meeting(ddp_service *service, struct peer peers[CLIENTS]) {
     unsigned char list[DDP_MEETING_NBYTES];
     ddp_session *sessions[CLIENTS];
@@ -79,7 +79,7 @@ static void serve_meeting(ddp_service *service, struct peer peers[CLIENTS]) {
     fuzz_require(service->meetings.waiting == 0, "nobody is left waiting");
 }
 
-/* What poll would have the server do: let the client go on, and then all who wait for a key, or for each other. */
+/* The server's work after poll: serves the client, and then all clients that wait for a key, or for each other. */
 static void serve_peer(ddp_service *service, struct peer peers[CLIENTS], int which) {
     advance(service, &peers[which]);
     for (int i = 0; i < CLIENTS; i++) {
@@ -90,7 +90,7 @@ static void serve_peer(ddp_service *service, struct peer peers[CLIENTS], int whi
     serve_meeting(service, peers);
 }
 
-/* Takes whatever has come, so that the server can go on. */
+/* Reads all replies, so that the server can continue. */
 static void read_replies(const struct peer *peer) {
     unsigned char bytes[4096];
     while (peer->fd >= 0 && recv(peer->fd, bytes, sizeof bytes, 0) > 0) continue;
@@ -109,16 +109,16 @@ static void send_piece(ddp_service *service, struct peer peers[CLIENTS], int whi
     if (peer->fd < 0) connect_peer(peer);
     if (!peer->c) return;
     fuzz_require(send(peer->fd, data, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes, "a socket takes a piece");
-    /* header, body, reply: a phase each, and a piece may end one request and begin the next */
+    /* header, body and reply are a phase each, and a piece may end one request and begin the next */
     for (size_t i = 0; i < nbytes + 2 && peer->c; i += 16) {
         bool waits = peer->c->phase == DDP_WAITING || peer->c->phase == DDP_MEETING;
-        if (waits && i > 0) break; /* its socket is silent now */
+        if (waits && i > 0) break; /* the server does not read its socket now */
         serve_peer(service, peers, which);
         read_replies(peer);
     }
 }
 
-/* What is written is what is read, for all that is taken as a header. */
+/* For all bytes that are accepted as a header: writing it gives the bytes that were read. */
 static void check_headers(const uint8_t *data, size_t nbytes) {
     unsigned char again[DDP_HELLO_NBYTES], twice[DDP_HELLO_NBYTES];
     ddp_hello hello;
@@ -133,7 +133,7 @@ static void check_headers(const uint8_t *data, size_t nbytes) {
         ddp_reply_header_write(again, &reply);
         fuzz_require(memcmp(again, data, DDP_REPLY_HEADER_NBYTES) == 0, "a reply's header has one form");
     }
-    if (nbytes >= DDP_HELLO_NBYTES && ddp_hello_read(&hello, data)) { /* behind a text's end anything may lie */
+    if (nbytes >= DDP_HELLO_NBYTES && ddp_hello_read(&hello, data)) { /* bytes after a text may be anything */
         ddp_hello_write(again, &hello);
         fuzz_require(ddp_hello_read(&hello, again), "what is written can be read");
         ddp_hello_write(twice, &hello);

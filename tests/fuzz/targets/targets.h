@@ -1,8 +1,8 @@
-/* The readers of bytes from elsewhere, as functions of the bytes alone. Each reads `data` as its kind of file (or
- * traffic) and aborts if the reader breaks a promise; memory errors and undefined behaviour are the sanitizers' to
- * find. They report nothing and keep nothing from one call to the next.
+/* Readers of untrusted bytes, as functions of the bytes alone. Each reads `data` as its kind of file (or traffic) and
+ * aborts if the reader violates its interface; sanitizers find memory errors and undefined behaviour. They print
+ * nothing and keep no state between calls.
  *
- * tests/fuzz/entry gives them to libFuzzer (`make fuzz`); tests/fuzz/test_corpora.c replays the kept corpora on any
+ * tests/fuzz/entry passes them to libFuzzer (`make fuzz`); tests/fuzz/test_corpora.c replays the kept corpora on any
  * machine. */
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
@@ -23,7 +23,7 @@
     X(flight)                                                                                                          \
     X(trace) FUZZ_REPORT(X)
 
-/* Without its two libraries there is no report to fuzz. */
+/* Without its two libraries the report cannot be fuzzed. */
 #if __has_include(<md4c.h>) && __has_include(<expat.h>)
 #define FUZZ_REPORT(X) X(report)
 #else
@@ -34,14 +34,15 @@
 FUZZ_TARGET_MAP(FUZZ_DECLARE)
 #undef FUZZ_DECLARE
 
-/* An unnamed file in memory that holds just these bytes, and the path that opens it; the same file each time.
+/* An unnamed file in memory with these bytes, and the path that opens it; the same file for each call.
  * (memory_file.c) */
 const char *fuzz_memory_file(const uint8_t *data, size_t nbytes);
 
-/* A folder, removed at the end, in which each of the names (kept until then) leads to that file; few, each for a whole run. */
+/* A folder, removed at the end, in which each of the names (which must stay valid) links to that file. For a few files,
+ * each of which is used for a whole run. */
 const char *fuzz_memory_folder(const char *const *names, int count);
 
-/* Ends the process if a promise is broken. */
+/* Ends the process if `condition` is false. */
 void fuzz_require(int holds, const char *promise);
 
 #endif

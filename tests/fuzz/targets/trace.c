@@ -1,5 +1,5 @@
-/* A trace file. What is read seals or says why not, without running off anything that it names; what seals can be
- * written, read, and written again, with the same bytes. */
+/* A trace file. A trace that was read is sealed or rejected with a reason, without access outside its tables; a sealed
+ * trace can be written, read, and written again, with the same bytes. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void make_folder(void) {
     atexit(remove_folder);
 }
 
-/* Reads and seals; NULL: refused. */
+/* Reads and seals; NULL if rejected. */
 static ls_trace *read_trace(const char *text, size_t nbytes) {
     ls_trace *trace;
     if (ls_trace_create(&trace) != LS_OK) return NULL;

@@ -1,4 +1,4 @@
-/* Descriptions of networks: what is taken is a step that can be built and costed. */
+/* Descriptions of networks: an accepted description is a step that can be built and costed. */
 #include <math.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
-/* A stranger who spoils what he can of a job that trains, until he is killed: for tests/hostile.
+/* An attacker that disturbs a training job until it is killed: for tests/hostile.
  * usage: hostile_attacker SEED JOB rude|polite PLACE...     (PLACE: a port of 127.0.0.1, or @NAME of a Unix socket)
- *   rude  : garbage, idle connections, half a message, requests of all kinds on the group's keys, before which there is
- *           no hello, or one with a guess at the job's token
- *   polite: the same without the requests that follow a hello with no token, which a job without a token takes from anyone
- * Prints a dot when he has been everywhere once. */
+ *   rude  : garbage, idle connections, half a message, requests of all kinds on the group's keys, without a hello, or
+ *           after one with a guess at the job's token
+ *   polite: the same without the requests after a hello with no token, which a job without a token accepts from any
+ *           process
+ * Prints a dot when it has attacked every place once. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -41,7 +42,7 @@ static int connect_to(const char *place) {
     size_t length = is_name ? offsetof(struct sockaddr_un, sun_path) + strlen(place) : sizeof port;
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && connect(fd, address, (socklen_t)length) == 0) return fd;
-    usleep(500); /* a connect over loopback that does not end at once is given a moment */
+    usleep(500); /* a connect over loopback may need a moment */
     return fd;
 }
 
@@ -113,6 +114,6 @@ int main(int argc, char **argv) {
             putchar('.');
             fflush(stdout);
         }
-        usleep(500 + draw(2000)); /* leave the job some of the machine */
+        usleep(500 + draw(2000)); /* leave some CPU time to the job */
     }
 }

@@ -1,5 +1,5 @@
-/* Loaded before the C library (LD_PRELOAD): the date jumps by a day, forward or back, between any two times that a program
- * asks for it. Clocks that nobody sets, the monotonic one and those of CPU time, go on as they are. */
+/* Loaded before the C library (LD_PRELOAD): the date jumps by a day, forward or back, between any two readings of a
+ * program. Clocks that cannot be set, the monotonic one and those of CPU time, are unchanged. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-/* NVTX ranges, as far as this project uses them. The fake counts them and keeps their names: cuda_on_cpu.h,
+/* The part of NVTX's ranges that this project uses. The fake counts them and keeps their names: cuda_on_cpu.h,
  * cuda_on_cpu_ranges. */
 #ifndef CUDA_ON_CPU_NVTOOLSEXT_H
 #define CUDA_ON_CPU_NVTOOLSEXT_H

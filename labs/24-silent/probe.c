@@ -165,7 +165,7 @@ static void see_norm(probe *p, const struct ls_labels *of, int count) {
     ls_log_sink before = ls_log_capture(message, sizeof message);
     ls_status status = ls_check_square_sum(&square_sum);
     ls_log_restore(before);
-    probe_see(p, "what is said of it without any operation", "%s", status == LS_OK ? "nothing" : message);
+    probe_see(p, "the message without any operation", "%s", status == LS_OK ? "nothing" : message);
     (void)ls_values_leave(NULL, LS_ERR_INVALID);
     ls_values_end();
 }

@@ -88,8 +88,12 @@ void operation_run(probe *p, struct one_operation *job) {
 /* --- a network that ranks share -------------------------------------------------------------------------------------- */
 
 const char *const bug_names[BUGS] = {
-    "as it should be",     "g in place of f",           "f in place of g",
-    "a bias in each term", "a weight said to be whole", "a layer norm that does not add up its gradients",
+    "as it should be",
+    "g in place of f",
+    "f in place of g",
+    "a bias in each term",
+    "a weight labelled as whole",
+    "a layer norm that does not add up its gradients",
 };
 
 static bool is_product(const struct ls_layer_kind *kind) {

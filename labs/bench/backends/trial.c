@@ -236,7 +236,7 @@ static void sum_up(backends_answer *answer, const struct board *board, int count
 
 ls_status backends_try(backends_answer *answer, const backends_backend *backend, const comm_operation *operation) {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "no memory that the ranks could share");
+    if (board == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory shared by the ranks");
     int count = backend->kind == LS_DEVICE_META ? 1 : BACKENDS_RANKS, children = backend->processes ? count : 1;
     pid_t pids[BACKENDS_RANKS];
     for (int r = 0; r < count; r++)

@@ -246,7 +246,7 @@ static ls_status await_children(struct children *children, const comm_settings *
 
 ls_status comm_run_group(const comm_settings *settings, const comm_group *group, int round) {
     struct meeting_point *point = mmap(NULL, sizeof *point, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (point == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "no memory that the ranks could share");
+    if (point == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory shared by the ranks");
     point->first_run = comm_first_run(settings, round);
     point->end_run = comm_first_run(settings, round + 1);
     point->until_us = ls_now_us() + settings->timeout_s * 1e6;

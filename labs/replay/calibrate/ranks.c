@@ -221,7 +221,7 @@ static ls_status run_ranks(const struct plan *plan, struct board *board) {
 
 static ls_status measure_ranks(calibrate_figures *figures, const struct plan *plan) {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "no memory that the ranks could share");
+    if (board == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory shared by the ranks");
     ls_status status = run_ranks(plan, board);
     for (int o = 0; status == LS_OK && o < LS_NODE_OPERATIONS; o++) {
         calibrate_table *table = &figures->tables[o];

@@ -36,6 +36,9 @@ typedef struct planner_settings {
     bool quiet;
 } planner_settings;
 
+/* The names of ls_optimizer_kind, in its order; NULL ends the list. */
+extern const char *const planner_optimizers[];
+
 /* *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
 ls_status planner_parse(planner_settings *settings, int argc, char **argv, bool *help);
 

@@ -20,14 +20,13 @@ static void add_word(planner_common *common, const char *name, const char *value
 }
 
 void planner_make_common(planner_common *common, const planner_settings *s) {
-    static const char *const optimizers[] = {"sgd", "adam", "adamw"};
     char batch[32];
     common->count = 0;
     add_word(common, "model", s->model);
     add_word(common, "data", s->data);
     snprintf(batch, sizeof batch, "%lld", (long long)s->batch);
     if (s->batch > 0) add_word(common, "batch-size", batch);
-    if (s->optimizer >= 0) add_word(common, "optimizer", optimizers[s->optimizer]);
+    if (s->optimizer >= 0) add_word(common, "optimizer", planner_optimizers[s->optimizer]);
 }
 
 /* The common options, and the row's own; their texts are in `common` and `own`. */

@@ -8,7 +8,7 @@
 #include "labs/replay/engine/library.h"
 #include "labs/replay/plan/planner.h"
 
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* the order of ls_optimizer_kind */
+const char *const planner_optimizers[] = {"sgd", "adam", "adamw", NULL};
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL}; /* the order of ls_dtype */
 
 /* clang-format off */
@@ -31,7 +31,7 @@ static ls_status parse(planner_settings *s, int argc, char **argv, ls_parsed *pa
          .help = "time of a launch under its process's one lock, as in Python; 0: there is no lock; -1: the node's"},
         {.kind = LS_OPTION_INT64, .name = "batch", .to.big_number = &s->batch, .argument = "SAMPLES",
          .limits = LS_BETWEEN(1, 1 << 24), .help = "samples of a step over all devices", .empty = "the workload's, or 64"},
-        {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &s->optimizer, .choices = optimizers,
+        {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &s->optimizer, .choices = planner_optimizers,
          .help = "the rule of the update; a workload has its own", .empty = "ddp_train's default"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &s->precision, .choices = precisions,
          .help = "plan this precision only", .empty = "fp32 and bf16"},

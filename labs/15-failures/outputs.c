@@ -136,7 +136,7 @@ static void put_other_settings(struct scene *s) {
 static void put_taken(struct scene *s) {
     put(s,
         "ddp_train[rank %d]: error: cannot serve the store at 127.0.0.%d:%d: the port is in use; end the program that "
-        "uses it, or choose another port (MASTER_PORT)\nexit status 1\n",
+        "uses it, or choose another port (--master-port, MASTER_PORT)\nexit status 1\n",
         0, 1 + draw(s, 200), 1024 + draw(s, 60000));
 }
 

@@ -223,7 +223,7 @@ build_student() {
 
 # link_program PROGRAM INTO OBJECT...: the program's main, and these objects before the library's.
 link_program() {
-    main=$(find "$COURSE_OBJ" -name "$1.o" | head -1) into=$2
+    main=$(find "$COURSE_OBJ" -path "$COURSE_OBJ/tests" -prune -o -name "$1.o" -print | head -1) into=$2
     [ "$main" ] || { words not-built "$1" >&2; return 1; }
     shift 2
     link "$into" '' "$main" "$@"

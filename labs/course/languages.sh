@@ -103,6 +103,7 @@ pages='
         next
     }
     fence { block[side, blocks[side]] = block[side, blocks[side]] $0 "\n"; next }
+    !fence && /<!-- [a-z0-9-]+ -->[^<]*$/ { wrong(FILENAME, FNR, "a figure mark ends on another line, where make lab-figures does not find it") }
     side == 2 && /^>/ { quotes++; item = 0; next }
     side == 2 && /规格说明|开头的注释/ { needs_quote = FNR }
     /^#+ / { match($0, /^#+/); start_section(); level[side, section] = RLENGTH; item = 0; add_prose($0); next }
@@ -262,6 +263,7 @@ self_test() {
     plant $sheet '/^```/,/^```/d' "$sheet:16: a code block is missing: labs/90-sums/README.md:7"
     plant $sheet 's/-->3 =<!--/-->4 =<!--/' "$sheet:14: the figure <!-- sum -->4 =<!-- / --> is not in"
     plant $sheet 's/<!-- [^ ]* -->//g' "$sheet:14: the figure <!-- sum -->3 =<!-- / --> is missing: labs/90-sums/README.md:14"
+    plant 90-sums/README.md 's/-->3 =</-->3\n=</' '90-sums/README.md:14: a figure mark ends on another line'
     plant $sheet 's/`--n 2`/`--n 3`/' "$sheet:15: the code word --n 3 is not in"
     plant $sheet 's/`add`/add/' "$sheet:1: the code word add is missing: labs/90-sums/README.md:3"
     plant $sheet 's/^- 第二/2. 第二/' "$sheet:16: begins with 2., and labs/90-sums/README.md:16 with -"

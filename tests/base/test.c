@@ -2,6 +2,7 @@
 #include "tests/base/test.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@ void add_test(const char *name, CMUnitTestFunction test, CMFixtureFunction setup
 }
 
 int run_added_tests(void) {
+    /* A script's background jobs ignore them, and so would the programs that tests start. */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     struct CMUnitTest tests[count]; /* cmocka takes its size */
     memcpy(tests, added, sizeof tests);
     return cmocka_run_group_tests_name(program_invocation_short_name, tests, NULL, NULL);

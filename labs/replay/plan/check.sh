@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 mkdir -p "$out"
 
-# node FROM N: the node with N devices, each with its own core, whose threads are awake.
+# node FROM N: the node with N devices, each with its own core, whose threads are awake. Each two of them have a link of
+# their own: in virtual time copies of several devices do not share the memory's bandwidth.
 node() {
     awk -v n="$2" '
         /"devices":\t[0-9]/ { sub(/[0-9]+/, n) }
@@ -31,7 +32,8 @@ node() {
         inside && /^\t\t}\],/ {
             printf "\t\"links\":\t["
             for (d = 0; d < n; d++)
-                printf "%s{\"name\": \"memory%d\", \"from\": \"gpu%d\", \"to\": \"host\", \"GBps\": %s \"latency_us\": %s \"duplex\": true}", d ? ", " : "", d, d, rate, latency
+                for (e = d + 1; e <= n; e++) # gpuN: the host
+                    printf "%s{\"name\": \"memory%d-%d\", \"from\": \"gpu%d\", \"to\": \"%s\", \"GBps\": %s \"latency_us\": %s \"duplex\": true}", (d + e == 1 ? "" : ", "), d, e, d, (e < n ? "gpu" e : "host"), rate, latency
             print "],"
             inside = 0
             next

@@ -47,6 +47,8 @@ static ls_status check_error(const ls_packed *file, bool *cut) {
     *cut = error == Z_BUF_ERROR;
     if (error == Z_OK || *cut) return LS_OK;
     if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
+    size_t length = strlen(file->path); /* zlib's text begins with the path */
+    if (strncmp(text, file->path, length) == 0 && strncmp(text + length, ": ", 2) == 0) text += length + 2;
     return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", file->path, text);
 }
 
@@ -69,7 +71,7 @@ ls_status ls_packed_check_end(ls_packed *file) {
         return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", file->path);
     ls_status status = check_error(file, &cut);
     if (status != LS_OK || !cut) return status;
-    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its checksum", file->path);
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its compressed data", file->path);
 }
 
 ls_status ls_packed_check_room(const ls_packed *file, size_t count, size_t announced, size_t element_nbytes) {

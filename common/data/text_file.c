@@ -1,21 +1,17 @@
 /* text_file — the bytes of text files.
- *   idea  : zlib's gzread reads plain and gzipped files alike, and checks a gzip checksum at the end. The uncompressed
- *           size is not known before, so memory doubles until all of the text fits
+ *   idea  : the uncompressed size of a gzipped file is not known before, so memory doubles until all of the text fits
  *   fails : a file that is not text is refused before a vocabulary is made from it: one with a zero byte (UTF-16 and
  *           most files of numbers have some), or with more than one control character in a hundred bytes (compressed
  *           data has one in ten) */
-#define _GNU_SOURCE
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <zlib.h>
 
 #include "common/base/file_kind.h"
 #include "common/base/log.h"
+#include "common/data/packed.h"
 #include "common/data/text_internal.h"
 
-#define FIRST_ROOM ((size_t)1 << 16)
+#define FIRST_ROOM (1u << 16)
 #define MOST_BYTES ((size_t)1 << 30)
 enum { CONTROLS_ONE_IN = 100 };
 
@@ -41,25 +37,13 @@ static ls_status make_room(struct ls_bytes *bytes, size_t *room, const char *pat
     return LS_OK;
 }
 
-/* Reports why gzread stopped, if not at the end of a complete file. */
-static ls_status check_end(gzFile file, const char *path) {
-    int error = Z_OK;
-    const char *text = gzerror(file, &error);
-    if (error == Z_OK) return LS_OK;
-    if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    if (error == Z_BUF_ERROR)
-        return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its compressed data", path);
-    return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", path, text);
-}
-
-static ls_status append_stream(struct ls_bytes *bytes, size_t *room, gzFile file, const char *path) {
-    for (;;) {
-        ls_status status = make_room(bytes, room, path);
+static ls_status append_stream(struct ls_bytes *bytes, size_t *room, ls_packed *file) {
+    for (size_t got = 1; got > 0; bytes->count += got) {
+        ls_status status = make_room(bytes, room, file->path);
+        if (status == LS_OK) status = ls_packed_read(file, bytes->data + bytes->count, *room - bytes->count, &got);
         if (status != LS_OK) return status;
-        int got = gzread(file, bytes->data + bytes->count, (unsigned)(*room - bytes->count));
-        if (got <= 0) return check_end(file, path);
-        bytes->count += (size_t)got;
     }
+    return ls_packed_check_end(file);
 }
 
 static bool is_control(uint8_t byte) {
@@ -80,26 +64,21 @@ static ls_status check_text(const uint8_t *bytes, size_t count, const char *path
                    controls, count);
 }
 
-static ls_status append_file(struct ls_bytes *bytes, size_t *room, const char *path) {
-    struct stat entry;
-    if (stat(path, &entry) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(entry.st_mode)) /* opening a pipe would wait for its other end */
-        return ls_fail(LS_ERR_IO, "%s is not a regular file; --data text: takes text files", path);
-    errno = 0;
-    gzFile file = gzopen(path, "rbe");
-    if (!file) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, errno ? strerror(errno) : "out of memory");
+static ls_status append_file(struct ls_bytes *bytes, size_t *room, ls_packed *file) {
+    ls_status status = ls_packed_open(file, FIRST_ROOM);
+    if (status != LS_OK) return status;
     size_t before = bytes->count;
-    ls_status status = append_stream(bytes, room, file, path);
-    gzclose_r(file);
-    return status == LS_OK ? check_text(bytes->data + before, bytes->count - before, path) : status;
+    status = append_stream(bytes, room, file);
+    ls_packed_close(file);
+    return status == LS_OK ? check_text(bytes->data + before, bytes->count - before, file->path) : status;
 }
 
 ls_status ls_text_read_files(struct ls_bytes *bytes, const char *files) {
-    char path[PATH_MAX];
+    ls_packed file;
     size_t room = 0;
     *bytes = (struct ls_bytes){0};
     ls_status status = files[0] != '\0' ? LS_OK : ls_fail(LS_ERR_USAGE, "--data text: needs the name of a file");
-    while (status == LS_OK && ls_text_next_file(&files, path)) status = append_file(bytes, &room, path);
+    while (status == LS_OK && ls_text_next_file(&files, file.path)) status = append_file(bytes, &room, &file);
     if (status == LS_OK) return LS_OK;
     free(bytes->data);
     *bytes = (struct ls_bytes){0};

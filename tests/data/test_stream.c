@@ -224,7 +224,7 @@ TEST_IN(scratch, a_spoilt_gzip_file) {
     scratch_write(IMAGES ".gz", bytes, nbytes - 3);
     cursor = open_cursor(dataset, 0, 1);
     assert_int_equal(read_until_failure(cursor), COUNT);
-    scratch_expect_error(IMAGES ".gz is truncated", "within its checksum");
+    scratch_expect_error(IMAGES ".gz is truncated", "within its compressed data");
     ls_cursor_destroy(cursor);
     ls_dataset_close(dataset);
     free(bytes);

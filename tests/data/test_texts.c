@@ -170,7 +170,7 @@ TEST_IN(scratch, a_damaged_gzip_file_is_refused) {
     expect_refused(named("cut.gz"), LS_ERR_FORMAT, "cut.gz is truncated", NULL);
     packed[nbytes - 6] ^= 1; /* a byte of the checksum */
     scratch_write("bad.gz", packed, nbytes);
-    expect_refused(named("bad.gz"), LS_ERR_FORMAT, "bad.gz is damaged", NULL);
+    expect_refused(named("bad.gz"), LS_ERR_FORMAT, "bad.gz is damaged: incorrect data check", NULL);
 }
 
 /* Two texts with the same tokens but different bytes are different data. */

@@ -174,7 +174,7 @@ TEST_IN(programs, test_refusals_take_one_line) {
         const char *options, *words;
         int status;
     } rows[] = {
-        {"--model gpt --data text:no-such-file", "cannot read no-such-file: No such file", 1},
+        {"--model gpt --data text:no-such-file", "cannot open no-such-file: No such file", 1},
         {"--model gpt --data text:data", "data is not a regular file", 1},
         {"--model gpt --data text:data/digits/t10k-images-idx3-ubyte.gz", "is binary: byte 0 is zero", 1},
         {"--model gpt --data text:%s", "empty is empty", 1},

@@ -62,11 +62,11 @@ HAVE_md4c    := $(call has_header,md4c.h,md4c)
 HAVE_expat   := $(call has_header,expat.h,expat)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
 HAVE_MPI     := $(if $(CROSS),,$(if $(shell command -v mpicc 2>/dev/null),yes))
-HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
+# The plug-in is for Open MPI 4: with 5 MPI_Init fails ("Not found"), under ddprun and under mpirun.
+OPEN_MPI_5   := $(if $(HAVE_MPI),$(findstring Open MPI 5,$(shell mpicc --showme:version 2>&1)))
+HAVE_PMIX    := $(if $(HAVE_MPI),$(if $(OPEN_MPI_5),,$(shell pkg-config --exists pmix 2>/dev/null && echo yes)))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
-# The plug-in is for Open MPI 4: with 5 MPI_Init fails ("Not found"), under ddprun and under mpirun.
-HAVE_PMIX    := $(if $(HAVE_PMIX),$(if $(findstring Open MPI 5,$(shell mpicc --showme:version 2>&1)),,yes))
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(patsubst %-gcc,gcc-%,$(notdir $(firstword $(CC)))))
 PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(patsubst %-g++,g++-%,$(notdir $(firstword $(CXX)))))
@@ -83,7 +83,7 @@ PACKAGE_expat  := libexpat1-dev$(FOREIGN)
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; $(if $(CROSS),this machine builds it for itself only,needs CUDA 12 or 13)$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; $(if $(CROSS),this machine builds it for itself only)$(if $(CROSS),,needs packages openmpi-bin libopenmpi-dev libpmix-dev)); and for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; $(if $(CROSS),this machine builds it for itself only,needs $(if $(OPEN_MPI_5),Open MPI 4 and found 5,packages openmpi-bin libopenmpi-dev libpmix-dev))); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)

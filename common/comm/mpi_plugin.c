@@ -9,6 +9,6 @@ const struct ls_carrier *ls_mpi_carrier(char *why, size_t capacity) {
     const struct ls_mpi_plugin *plugin = ls_plugin_open("ls_mpi.so", "ls_mpi_plugin", missing, sizeof missing);
     if (plugin) return plugin->carrier;
     snprintf(why, capacity,
-             "Open MPI is missing: install openmpi-bin libopenmpi-dev libpmix-dev and run make again (%s)", missing);
+             "Open MPI 4 is missing: install openmpi-bin libopenmpi-dev libpmix-dev and run make again (%s)", missing);
     return NULL;
 }

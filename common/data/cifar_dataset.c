@@ -19,6 +19,7 @@ struct records {
 };
 
 static ls_status make_room(struct records *records, size_t nbytes, const char *path) {
+    if (records->capacity - records->nbytes >= nbytes) return LS_OK;
     size_t capacity = records->capacity > 0 ? records->capacity : nbytes;
     while (capacity < records->nbytes + nbytes) capacity *= 2; /* untouched pages cost nothing */
     uint8_t *bytes = realloc(records->bytes, capacity);

@@ -2,6 +2,7 @@
 #include "tests/parallel/plan.h"
 #include "tests/ddp_procs/inside.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,7 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
         if (s->parallel->loss_elsewhere) o->losses[k] = 0;
-        if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
+        if (status == LS_OK && look && !a->plan->losses_only) status = session_hash(s, &o->weights[k], &o->state[k]);
         struct ls_scaler_state scaler = {0};
         if (status == LS_OK && look) status = session_scaler(s, &scaler);
         o->scales[k] = scaler.scale;
@@ -186,8 +187,28 @@ static void prepare_products(void) {
     }
 }
 
-void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+/* The first device that a process binds to a core reads the machine's topology (some milliseconds): this process does
+ * it once, in a thread, so that it keeps all its cores. */
+static void *read_topology(void *unused) {
+    ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
+    ls_device *device;
+    (void)unused;
+    if (ls_device_open(&device, &options) != LS_OK || ls_device_bind_thread(device) != LS_OK) abort();
+    ls_device_close(device);
+    return NULL;
+}
+
+void prepare_training(void) {
+    static bool prepared;
+    pthread_t thread;
+    if (prepared) return;
     prepare_products();
+    if (pthread_create(&thread, NULL, read_topology, NULL) != 0 || pthread_join(thread, NULL) != 0) abort();
+    prepared = true;
+}
+
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    prepare_training();
     run_good_ranks(world_size, body, argument);
 }
 

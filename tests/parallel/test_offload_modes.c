@@ -81,7 +81,7 @@ TEST(nor_does_it_in_half_precision) {
 /* --- orders ------------------------------------------------------------------------------------------------------------- */
 
 /* Five tiles, more than are in flight at a time. */
-static const struct plan tiles = {.model = "mlp:600,500,10", .batch = 4, .steps = 3, .samples = 100};
+static const struct plan tiles = {.model = "mlp:600,500,10", .batch = 4, .steps = 2, .samples = 8};
 
 static int red_seed_of(struct plan plan, int seeds, const char *drop_wait) {
     struct outcome *expected = outcomes_run(&plan);

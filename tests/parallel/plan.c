@@ -22,9 +22,21 @@ static ls_status open_text(ls_dataset **out, const char *file, const ls_model *m
     return status;
 }
 
+/* Unzipped once: forked ranks inherit it from a process that has opened it. */
+static ls_dataset *digits;
+
+static ls_status open_digits(void) {
+    if (digits) return LS_OK;
+    return ls_dataset_open_idx(&digits, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
+}
+
 static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
     if (plan->text) return open_text(out, plan->text, model);
-    if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
+    if (plan->samples == 0) {
+        ls_status status = open_digits();
+        *out = digits;
+        return status;
+    }
     ls_sample_spec spec = ls_train_sample_spec(model);
     return ls_dataset_random(out, 42, plan->samples, &spec);
 }
@@ -79,7 +91,7 @@ bool samples_make(struct samples *samples, const struct plan *plan, const ls_mod
     if (good) good = read_batches(samples, plan, dataset, batches);
     if (!good) samples_free(samples);
     ls_batches_destroy(batches);
-    ls_dataset_close(dataset);
+    if (dataset != digits) ls_dataset_close(dataset);
     return good;
 }
 
@@ -215,6 +227,7 @@ void run_training_ranks(int world_size, void (*body)(struct rank *rank), const v
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
     int ranks = plan_ranks(plan);
+    if (plan->samples == 0 && !plan->text) (void)open_digits(); /* ranks report failures */
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
     run_training_ranks(ranks, run_assignment, &assignment);
 }

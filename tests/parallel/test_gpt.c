@@ -36,8 +36,10 @@ static const struct run {
     {"adamw_micro4", "gpt_tiny_adamw_micro4_final", 3e-3, 0, 0, 1e-4, LS_ADAMW, 4},
 };
 
-/* The whole run on one device, and in every mode on two. */
-static bool takes_all_steps(const struct plan *plan) { return plan->mode == MODE_SINGLE || plan->devices == 2; }
+/* The whole run on one device, and on two in each mode that has its own bits; the others have DataParallel's (below). */
+static bool takes_all_steps(const struct plan *plan) {
+    return plan->mode == MODE_SINGLE || (plan->devices == 2 && (plan->mode == MODE_DP || plan->mode >= MODE_SPLIT));
+}
 
 static struct plan plan_of_run(const struct run *run, enum mode mode, int devices, const char *text) {
     struct plan plan = plan_of(mode, devices, text);
@@ -135,7 +137,7 @@ static void expect_modes_agree(int devices, ls_dtype precision, const char *text
     struct outcome *wanted = outcomes_run(&plan);
     for (int mode = MODE_DP; mode < MODE_SPLIT; mode++) {
         plan.mode = (enum mode)mode;
-        expect_same_weights(&plan, wanted);
+        if (mode != MODE_DP) expect_same_weights(&plan, wanted);
         plan.optimizer.offload = true;
         for (plan.every = 1; plan.every <= 2; plan.every++) expect_same_weights(&plan, wanted);
         plan.optimizer.offload = false;
@@ -146,9 +148,10 @@ static void expect_modes_agree(int devices, ls_dtype precision, const char *text
 
 TEST_IN(scratch, modes_have_the_same_bits) {
     const char *text = gpt_tiny_text();
-    for (int devices = 1; devices <= 4; devices *= 2)
-        for (int precision = LS_FP32; precision <= LS_BF16; precision++)
-            if (precision != LS_FP16) expect_modes_agree(devices, (ls_dtype)precision, text);
+    expect_modes_agree(1, LS_FP32, text);
+    expect_modes_agree(2, LS_FP32, text);
+    expect_modes_agree(2, LS_BF16, text);
+    expect_modes_agree(4, LS_BF16, text);
 }
 
 /* Recomputing activations changes no bit, also if micro-batches add up and the loss is scaled. */

@@ -10,7 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-enum { STEPS = 13, ALL_BATCHES = 10, SIDE = 28, SAMPLES_MOST = ALL_BATCHES * RESIDENT_BATCH };
+enum { STEPS = 9, ALL_BATCHES = 6, SIDE = 8, SAMPLES_MOST = ALL_BATCHES * RESIDENT_BATCH };
 
 /* The same bytes at each call, whatever the number of samples. */
 static void write_file(const char *folder, const char *prefix, int ndim, size_t samples, unsigned below) {
@@ -41,7 +41,7 @@ static char *losses_of(const char *line, const char *data, const char *more, cha
     static program p;
     const char *losses = scratch_path("losses");
     size_t nbytes;
-    program_run(&p, "%s --model mlp:784,16,10 --batch-size %d --steps %d --no-shuffle --data %s --dump-losses %s%s",
+    program_run(&p, "%s --model mlp:64,16,10 --batch-size %d --steps %d --no-shuffle --data %s --dump-losses %s%s",
                 line, RESIDENT_BATCH, STEPS, data, losses, more);
     if (p.status != 0) fail_msg("%s%s: status %d, stderr: %s", line, more, p.status, p.err_text);
     program_read_hash(&p, hash);

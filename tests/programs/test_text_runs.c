@@ -176,7 +176,7 @@ TEST_IN(programs, test_refusals_take_one_line) {
     } rows[] = {
         {"--model gpt --data text:no-such-file", "cannot open no-such-file: No such file", 1},
         {"--model gpt --data text:data", "data is not a regular file", 1},
-        {"--model gpt --data text:data/digits/t10k-images-idx3-ubyte.gz", "is binary: byte 0 is zero", 1},
+        {"--model gpt --data text:data/digits/t10k-labels-idx1-ubyte.gz", "is binary: byte 0 is zero", 1},
         {"--model gpt --data text:%s", "empty is empty", 1},
         {"--model gpt:1,1,8,4096 --data text:LICENSE", "text:LICENSE is too short", 1},
         {"--model gpt:1,1,8,4096", "the text of generated sums is too short", 1},

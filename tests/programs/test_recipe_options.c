@@ -67,7 +67,7 @@ TEST_IN(programs, a_run_says_what_its_options_come_to) {
          {"\nbatch: 9 samples a step on 4 devices, not evenly: 0 to 3 on a device at a time\n",
           "\nbytes a step: device 0 gather 120 (outputs); devices 2 to 3 scatter 9528 (inputs and output gradients), "
           "replicate "
-          "101824 (parameters), gather 120 (outputs), reduce 101800 (gradients); device 5 nothing\n"}},
+          "101824 (parameters), gather 120 (outputs), reduce 101824 (gradients); device 5 nothing\n"}},
         {"dp_train --single --data stream:data/digits --no-shuffle --steps 2 --no-evaluate",
          {"\nsamples: a stream of unknown length; 2 steps in all\n"}},
     };

@@ -12,6 +12,7 @@
 #include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
+#include "tests/programs/small_images.h"
 
 /* Runs the command; stderr must stay empty. */
 static void expect_success(program *p, const char *line) {
@@ -203,8 +204,9 @@ static void expect_read_back(struct content *written, const char *path) {
     static program p;
     program_run(
         &p,
-        "dp_train --single --steps 1 --no-evaluate --optimizer sgd --lr 0 --model convnet --init %s --save-weights %s",
-        path, scratch_path("again"));
+        "dp_train --single --steps 1 --no-evaluate --optimizer sgd --lr 0 --model convnet --data %s/images --init %s "
+        "--save-weights %s",
+        scratch_folder(), path, scratch_path("again"));
     assert_int_equal(p.status, 0);
     assert_non_null(strstr(p.err_text, "16 names without their \"module.\""));
     struct content read = content_open(scratch_path("again"));
@@ -219,13 +221,16 @@ static void expect_read_back(struct content *written, const char *path) {
 
 /* Names as in PyTorch's wrappers; all else is the same. */
 TEST_IN(programs, test_module_names) {
-    static const char *const lines[] = {"dp_train --devices 2 --model convnet --steps 3 --no-evaluate",
-                                        "ddp_train --spawn 2 --model convnet --steps 3 --no-evaluate"};
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;
-    for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        program_run(&p, "%s --save-weights %s", lines[i], scratch_path("plain"));
+    (void)small_images("images", 64, 1);
+    for (size_t i = 0; i < COUNT_OF(programs); i++) {
+        char line[700];
+        snprintf(line, sizeof line, "%s --model convnet --steps 3 --no-evaluate --data %s/images", programs[i],
+                 scratch_folder());
+        program_run(&p, "%s --save-weights %s", line, scratch_path("plain"));
         assert_int_equal(p.status, 0);
-        program_run(&p, "%s --save-weights %s --save-module-prefix", lines[i], scratch_path("wrapped"));
+        program_run(&p, "%s --save-weights %s --save-module-prefix", line, scratch_path("wrapped"));
         assert_int_equal(p.status, 0);
         struct content plain = content_open(scratch_path("plain")), wrapped = content_open(scratch_path("wrapped"));
         assert_int_equal(plain.count, 16);

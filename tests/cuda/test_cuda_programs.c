@@ -15,6 +15,7 @@
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/programs/resident_runs.h"
+#include "tests/programs/small_images.h"
 
 /* Small and short: a CPU does the work. */
 #define SMALL "--model mlp:784,8,10 --batch-size 8 --steps 4 --no-evaluate"
@@ -265,14 +266,17 @@ TEST_IN(programs, everything_at_once) {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 3 --precision fp16",
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --offload optimizer --precision fp16",
         "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1",
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --model convnet --no-evaluate",
-        "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --model convnet --no-evaluate",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --no-evaluate",
+        "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --no-evaluate",
     };
+    static const char network[] = "input 1x8x8\nconv 2 kernel 3 padding 1\nbatchnorm\nrelu\nflatten\nlinear 10\n";
+    scratch_write("a.net", network, sizeof network - 1);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        char line[512];
-        snprintf(line, sizeof line, "%s %s --batch-size 4 --steps 2 --save %s --metrics %s", lines[i],
-                 strstr(lines[i], "--model") ? "" : "--model mlp:784,8,10", scratch_path("weights"),
-                 scratch_path("metrics"));
+        char line[900];
+        bool normalizes = strstr(lines[i], "--sync-bn") != NULL;
+        snprintf(line, sizeof line, "%s --model %s --batch-size 4 --steps 2 --data %s --save %s --metrics %s", lines[i],
+                 normalizes ? scratch_path("a.net") : "mlp:64,8,10", small_images("images", 40, 20),
+                 scratch_path("weights"), scratch_path("metrics"));
         expect_success(line);
         if (!strstr(line, "--no-evaluate")) expect_in(p.out_text, "test accuracy ");
         expect_in(p.out_text, "final loss ");

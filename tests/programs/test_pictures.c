@@ -106,10 +106,10 @@ TEST_IN(programs, test_memory_has_totals) {
 
 /* One panel per network, with its greatest N, and one bar per technique, with its total. */
 TEST_IN(programs, test_techniques_have_bars) {
-    assert_int_equal(
-        program_run(&p, "bench_memory --models=wide,deep --n=4,8 --node=dgx1-v100 --batch=64 --quiet --out=%s",
-                    scratch_folder()),
-        0);
+    assert_int_equal(program_run(&p,
+                                 "bench_memory --models=wide,deep --n=4,8 --node=dgx1-v100 --batch=64 --quiet --out=%s",
+                                 scratch_folder()),
+                     0);
     char *svg = draw("memory_techniques", "memory.csv", "memory_techniques.svg");
     expect_text(svg, "Memory of each of 8 devices");
     expect_text(svg, "replayed on dgx1-v100");

@@ -152,8 +152,7 @@ TEST_IN(programs, test_a_rank_is_stopped_while_a_checkpoint_is_written) {
         char name[16];
         snprintf(name, sizeof name, "saved%d", victim);
         program *p = &jobs[victim];
-        program_start(p,
-                      LAUNCH TRAINS " --model mlp:784,600,10 --optimizer sgd --no-evaluate --save %s --save-every 1",
+        program_start(p, LAUNCH TRAINS " --model mlp:784,600,10 --optimizer sgd --no-evaluate --save %s --save-every 1",
                       scratch_path(name));
         program_await(p, "\n");
         while (access(scratch_path(name), F_OK) != 0) usleep(1000);

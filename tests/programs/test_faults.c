@@ -24,7 +24,7 @@ static const char *const endless = "--model mlp:784,32,10 --batch-size 60 --epoc
 #define SHALLOW "mlp:784,32,10"
 #define DEEP "mlp:784,32,32,32,32,32,32,32,32,10" /* many blocks */
 
-enum { INTO_TRAINING_US = 30000 }; /* after the line before the first step: by now a rank is somewhere in a step */
+enum { INTO_TRAINING_US = 10000 }; /* after the line before the first step: by now a rank is somewhere in a step */
 
 typedef struct job {
     program ranks[RANKS_MAX];

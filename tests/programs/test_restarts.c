@@ -12,25 +12,26 @@
 #include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/programs/small_images.h"
 #include "tests/train/small_run.h"
 
 #define SMALL " --model mlp:784,8,10 --batch-size 60 --no-evaluate "
-#define TRAINING                                                                                                       \
-    SMALL "--epochs 40 --quiet --save-every 5 " /* epochs of 25 steps; with --steps only the last says that it ends */
+/* Epochs of 25 steps; with --steps only the last would say that it ends. */
+#define TRAINING " --model mlp:64,8,10 --batch-size 6 --no-evaluate --epochs 40 --quiet --save-every 5 "
 
 enum { KILLS = 3 };
 
 static program p;
 
-/* The options that name files of this name. */
+/* The options that name data, and files of this name. */
 static const char *outputs(const char *name, char text[2048]) {
     char losses[600], metrics[600], part[64];
     snprintf(part, sizeof part, "%s.losses", name);
     snprintf(losses, sizeof losses, "%s", scratch_path(part));
     snprintf(part, sizeof part, "%s.metrics", name);
     snprintf(metrics, sizeof metrics, "%s", scratch_path(part));
-    snprintf(text, 2048, "--save %s --resume-if-present %s --dump-losses %s --metrics %s", scratch_path(name),
-             scratch_path(name), losses, metrics);
+    snprintf(text, 2048, "--data %s --save %s --resume-if-present %s --dump-losses %s --metrics %s",
+             small_images("images", 150, 1), scratch_path(name), scratch_path(name), losses, metrics);
     return text;
 }
 
@@ -69,7 +70,7 @@ static void expect_the_same_job(const char *launcher, int ranks, unsigned random
     char *metrics = scratch_read_text("again.metrics");
     assert_int_equal(count_lines(metrics), 1001);
     free(metrics);
-    assert_int_equal(scratch_file_count(), 6);
+    assert_int_equal(scratch_file_count(), 7);
 }
 
 TEST_IN(programs, test_spawned_ranks_that_are_killed) {

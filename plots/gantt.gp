@@ -33,7 +33,16 @@ unset table
 # A row for every lane whose bars together are at least a pixel long: device by device, and within a device host, compute,
 # copy, comm.
 key_of(device, lane) = sprintf("%d%s", device, lane)
-is_of(m, d, lane) = stringcolumn("mode") eq word(modes, m) && column("device") == d && stringcolumn("lane") eq lane
+number_in(texts, text) = sum [i = 1:words(texts)] (word(texts, i) eq text ? i : 0)
+mode_number(dummy) = number_in(modes, stringcolumn("mode"))
+lane_number(m, d, k) = ((m - 1) * int(n) + d) * 4 + k
+# The busy time of every lane, by one pass: a pass of gnuplot takes longer than all else.
+array busy_of[words(modes) * int(n) * 4]
+do for [i = 1:|busy_of|] { busy_of[i] = 0 }
+add_busy(i) = (busy_of[i] = busy_of[i] + column("end_ms") - column("start_ms"), 0)
+set table $ignored
+plot csv using (add_busy(lane_number(mode_number(0), column("device"), number_in(lanes_of, stringcolumn("lane"))))):(0) with table
+unset table
 ms_text(ms) = sprintf(ms < 99.95 ? "%.1f" : "%.0f", ms)
 do for [m = 1:words(modes)] {
     had = ""; ends_at = 0
@@ -44,10 +53,7 @@ do for [m = 1:words(modes)] {
     rows = ""; tics = ""; device_ends = ""; busy = ""
     do for [d = 0:int(n) - 1] { do for [k = 1:4] {
         lane = word(lanes_of, k)
-        busy_ms = 0
-        set table $ignored
-        plot csv using (busy_ms = busy_ms + (is_of(m, d, lane) ? column("end_ms") - column("start_ms") : 0)):(0) with table
-        unset table
+        busy_ms = busy_of[lane_number(m, d, k)]
         if (busy_ms >= t_most / 1200) {
             busy = busy . " " . ms_text(busy_ms)
             tics = tics . sprintf('%s"%d  %s" %d', rows eq "" ? "" : ", ", d, lane, -words(rows) - 1)
@@ -59,7 +65,13 @@ do for [m = 1:words(modes)] {
     eval sprintf('rows_%d = rows; tics_%d = tics; ends_%d = device_ends; had_%d = had; busy_%d = busy; ends_at_%d = ends_at', m, m, m, m, m, m)
 }
 rows_at(m) = value(sprintf("rows_%d", m))
-row_of(m)  = sum [i = 1:words(rows_at(m))] (word(rows_at(m), i) eq key_of(column("device"), stringcolumn("lane")) ? -i : 0)
+# The row of every bar, counted from 1 within its mode; 0: none.
+array row_of_bar[line_count]
+set_row(bar, row) = (row_of_bar[bar] = row, 0)
+set table $ignored
+plot csv using (set_row($0 + 1, number_in(rows_at(mode_number(0)), key_of(column("device"), stringcolumn("lane"))))):(0) with table
+unset table
+row(dummy) = -row_of_bar[$0 + 1]
 
 # --- bars ---------------------------------------------------------------------------------------------------------
 
@@ -108,7 +120,7 @@ do for [kind in "png svg"] {
         }
         if (m == words(modes)) { set xlabel "time in the step [ms]"; set format x "%g" } else { unset xlabel; set format x "" }
         there = value(sprintf("had_%d", m))
-        plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row_of(m)):"start_ms":"end_ms":(row_of(m) - 0.38):(row_of(m) + 0.38) \
+        plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row(0)):"start_ms":"end_ms":(row(0) - 0.38):(row(0) + 0.38) \
                 with boxxyerror fs solid (word(there, i)[1:1] eq "1" ? 1.0 : 0.3) noborder fc rgb phase_color(word(there, i)[2:*]) notitle
         unset label
         unset object

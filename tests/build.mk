@@ -20,12 +20,12 @@ LATER      := $(if $(filter filefile,$(origin ROOMS)$(origin TEST_SRC)),$(if $(f
 TESTED_SRC := $(filter-out $(if $(call asked,test linked-tests),$(LATER)),$(TEST_SRC))
 override TESTS := $(call programs_of,$(TESTED_SRC))
 # `make asan FAST=1`, `make tsan FAST=1`: rooms without the long tests, and for tsan the tests with several threads that
-# share memory (test_folders has one thread, and takes 160 CPU-seconds under tsan).
+# share memory.
 SLOW_asan  := $(LONG) $(filter test_%,$(file <tests/slow_under_asan))
 FAST_asan  := $(filter-out $(SLOW_asan:%=\%/%.c),$(wildcard $(foreach room,base checkpoint comm cuda data ddp_procs device dp_threads fuzz kernels \
     launch nn optim programs replay report seam trace train,tests/$(room)/test_*.c)))
-FAST_tsan  := $(filter-out %/test_folders.c,$(wildcard tests/data/test_*.c tests/device/test_*.c tests/dp_threads/test_*.c \
-    tests/parallel/test_shuffle.c $(foreach test,comm comm_calls comm_failures comm_faults crowd,tests/comm/test_$(test).c)))
+FAST_tsan  := $(wildcard tests/data/test_*.c tests/device/test_*.c tests/dp_threads/test_*.c tests/parallel/test_shuffle.c \
+    $(foreach test,comm comm_calls comm_failures comm_faults crowd,tests/comm/test_$(test).c))
 TEST_BASE  := $(BUILD)/tests/libls_tests.so
 # Debug information is only in the test's own file, unless a sanitizer needs lines or TEST_STRIP is empty.
 TEST_STRIP ?= $(if $(SAN),,-Wl,-S)

@@ -6,7 +6,7 @@
  *           samples are likely to be the same.
  *   cost  : 1 MiB; per value two loads and an addition. Drawing each value would take some 30 times as long. Large
  *           samples of a batch are written past the caches, which takes about as long as copying them.
- *   tokens: each from a hash of (seed, sample, position)
+ *   tokens: each from a hash of (seed, sample, position), without the pool
  *   limit : samples of more than P values repeat themselves, and samples share parts: use them to test speed and
  *           memory, not statistics. */
 #include <stdint.h>
@@ -143,6 +143,7 @@ static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
 
 static size_t choose_pool_count(size_t samples, const ls_sample_spec *spec) {
     size_t count = LS_MIN_POOL_COUNT, of_a_sample = ls_sample_input_count(spec) + spec->target_count;
+    if (spec->tokens) return count; /* they are not drawn from it */
     if (samples >= LS_SMALL_SET_COUNT) return LS_MAX_POOL_COUNT;
     while (count < LS_MAX_POOL_COUNT && count / of_a_sample < samples) count *= 2;
     return count;

@@ -115,75 +115,49 @@ const struct ls_hooks *ls_model_hooks(const ls_model *model) { return &model->ho
 
 /* --- initial values ---------------------------------------------------------------------------------------------- */
 
-/* Host memory for each tensor of a network, parameters first; whole tensors, of which a rank may keep a part. */
-struct drawn {
-    const ls_network *network;
-    float **values;
-    size_t count;
-};
-
-static const struct ls_tensor *drawn_tensor(const struct drawn *drawn, size_t index) {
-    const ls_network *network = drawn->network;
-    return index < network->parameter_count ? &network->parameters[index].tensor
-                                            : &network->buffers[index - network->parameter_count];
-}
-
-static void free_drawn(struct drawn *drawn) {
-    for (size_t t = 0; drawn->values && t < drawn->count; t++) free(drawn->values[t]);
-    free(drawn->values);
-}
-
-static ls_status alloc_drawn(struct drawn *drawn, const ls_network *network) {
-    *drawn = (struct drawn){.network = network->whole ? network->whole : network};
-    drawn->count = network->parameter_count + network->buffer_count;
-    drawn->values = calloc(drawn->count + 1, sizeof *drawn->values);
-    bool fits = drawn->values != NULL;
-    for (size_t t = 0; fits && t < drawn->count; t++)
-        fits = (drawn->values[t] = calloc(drawn_tensor(drawn, t)->count + 1, sizeof **drawn->values)) != NULL;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
-}
-
-/* A parameter shared with an earlier layer is drawn, too, and discarded: a PyTorch module draws its own weight before
- * another replaces it. */
-static ls_status init_layer(const ls_layer *layer, const struct drawn *drawn, ls_generator *generator) {
-    float *parameters[LS_LAYER_MAX_TENSORS] = {0}, *thrown_away[LS_LAYER_MAX_TENSORS] = {0};
+/* Draws whole parameters, of which a rank may keep a part, and writes them. A parameter shared with an earlier layer is
+ * drawn, too, and discarded: a PyTorch module draws its own weight before another replaces it. */
+static ls_status init_layer(ls_parameters *parameters, const ls_network *network, const ls_layer *layer,
+                            ls_generator *generator) {
+    float *values[LS_LAYER_MAX_TENSORS] = {0};
     ls_status status = LS_OK;
-    for (size_t p = 0; p < layer->parameter_count; p++) {
-        const struct ls_tensor *tensor = drawn_tensor(drawn, layer->parameter_numbers[p]);
-        parameters[p] = drawn->values[layer->parameter_numbers[p]];
-        if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
-        parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
-        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
+    for (size_t p = 0; status == LS_OK && p < layer->parameter_count; p++) {
+        values[p] = calloc(layer->parameters[p].count + 1, sizeof *values[p]);
+        if (!values[p]) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
     }
-    if (status == LS_OK && layer->kind->init) layer->kind->init(layer, generator, parameters);
-    for (size_t p = 0; p < LS_LAYER_MAX_TENSORS; p++) free(thrown_away[p]);
+    if (status == LS_OK && layer->kind->init) layer->kind->init(layer, generator, values);
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        size_t number = layer->parameter_numbers[p];
+        bool is_own = strcmp(network->parameters[number].tensor.name, layer->parameters[p].name) == 0;
+        if (status == LS_OK && is_own) status = ls_parameters_write(parameters, number, values[p]);
+        free(values[p]);
+    }
     return status;
 }
 
-static ls_status draw(const struct drawn *drawn, uint64_t seed) {
-    const ls_network *network = drawn->network;
-    ls_generator generator;
-    ls_generator_seed(&generator, seed);
-    ls_status status = LS_OK;
-    for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
-        status = init_layer(&network->layers[l], drawn, &generator);
-    for (size_t t = network->parameter_count; t < drawn->count; t++) { /* running_mean 0, running_var 1 */
-        const struct ls_tensor *buffer = drawn_tensor(drawn, t);
-        bool variance = strstr(buffer->name, "running_var") != NULL;
-        for (size_t i = 0; i < buffer->count; i++) drawn->values[t][i] = variance ? 1 : 0;
-    }
+/* running_mean 0, running_var 1 */
+static ls_status init_buffer(ls_parameters *parameters, const ls_network *network, size_t number) {
+    const struct ls_tensor *buffer = &network->buffers[number];
+    float *values = calloc(buffer->count + 1, sizeof *values);
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
+    bool is_variance = strstr(buffer->name, "running_var") != NULL;
+    for (size_t i = 0; i < buffer->count; i++) values[i] = is_variance ? 1 : 0;
+    ls_status status = ls_parameters_write(parameters, network->parameter_count + number, values);
+    free(values);
     return status;
 }
 
 ls_status ls_model_init(ls_model *model, uint64_t seed) {
-    struct drawn drawn;
+    const ls_network *network = model->network->whole ? model->network->whole : model->network;
+    ls_generator generator;
+    ls_status status = LS_OK;
     ls_model_parameters_changed(model);
     if (!ls_device_computes(model->device)) return LS_OK; /* a meta device has no memory for them */
-    ls_status status = alloc_drawn(&drawn, model->network);
-    if (status == LS_OK) status = draw(&drawn, seed);
-    for (size_t t = 0; status == LS_OK && t < drawn.count; t++)
-        status = ls_parameters_write(model->parameters, t, drawn.values[t]);
-    free_drawn(&drawn);
+    ls_generator_seed(&generator, seed);
+    for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
+        status = init_layer(model->parameters, network, &network->layers[l], &generator);
+    for (size_t b = 0; status == LS_OK && b < network->buffer_count; b++)
+        status = init_buffer(model->parameters, network, b);
     return status;
 }
 

@@ -199,7 +199,7 @@ static ls_status open_random(const ls_train_options *o, const ls_model *model, l
     if (o->unread) return status;
     ls_sample_spec spec = ls_train_sample_spec(model);
     if (status == LS_OK) status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
-    if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
+    if (status == LS_OK && o->evaluate) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
     return status;
 }
 

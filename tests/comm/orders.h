@@ -9,4 +9,7 @@
 void fill_reduced_by(const char *algorithm, void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size,
                      size_t count);
 
+/* The reduction of values from `first` on in the order of the ranks, as comm.h guarantees. */
+void fill_reduced(void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size, size_t first, size_t count);
+
 #endif

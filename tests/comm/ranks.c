@@ -47,7 +47,7 @@ static ls_status table_get(void *context, const char *key, void *value, size_t c
     struct table *table = context;
     double until_us = ls_now_us() + rank_get_timeout_s * 1e6;
     while (ls_now_us() < until_us) {
-        for (int i = 0; i < 64; i++) {
+        for (int i = 0; i < atomic_load(&table->entries); i++) {
             struct entry *entry = &table->entry[i];
             if (!atomic_load(&entry->ready) || strcmp(entry->key, key) != 0 || entry->nbytes > capacity) continue;
             memcpy(value, entry->value, entry->nbytes);

@@ -63,7 +63,7 @@ static void check_moves(struct rank *rank, int round) {
 static void operations_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
     CHECK(strcmp(ls_comm_backend(rank->comm), "hosts") == 0);
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 20; round++) {
         check_reductions(rank, round, 1);
         check_moves(rank, round);
         check_reductions(rank, round, 1024); /* 4 KiB */
@@ -94,7 +94,7 @@ static ls_status reduce_until_failure(struct rank *rank) {
 static void killed_body(struct rank *rank) {
     char expected[32];
     hosts_open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == victim) rank_signal_soon(SIGKILL, 200000);
+    if (rank->rank == victim) rank_signal_soon(SIGKILL, 30000);
     CHECK(reduce_until_failure(rank) == LS_ERR_PEER);
     snprintf(expected, sizeof expected, "rank %d died", victim);
     CHECK(rank_says(rank, expected) && rank_says(rank, "all_reduce (sum) of 100 fp32 elements (operation "));
@@ -111,7 +111,7 @@ TEST(a_killed_rank_is_named_on_all_hosts) {
 /* Rank 2, a leader, dies while it waits for rank 3, of the same host, for which the others also wait. */
 static void killed_waiting_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == 2) rank_signal_soon(SIGKILL, 200000);
+    if (rank->rank == 2) rank_signal_soon(SIGKILL, 30000);
     if (rank->rank == 3) sleep(2);
     CHECK(reduce_until_failure(rank) == LS_ERR_PEER && rank_says(rank, "rank 2 died"));
     rank_close(rank);
@@ -137,7 +137,7 @@ TEST(a_rank_is_named_that_dies_while_its_leader_is_busy) {
 static void stopped_body(struct rank *rank) {
     char expected[64];
     hosts_open_rank(rank, TIMEOUT_S);
-    if (rank->rank == victim) rank_signal_soon(SIGSTOP, 200000);
+    if (rank->rank == victim) rank_signal_soon(SIGSTOP, 30000);
     CHECK(reduce_until_failure(rank) == LS_ERR_TIMEOUT);
     snprintf(expected, sizeof expected, "rank %d did not arrive within %g s", victim, TIMEOUT_S);
     CHECK(rank_says(rank, expected));
@@ -297,7 +297,7 @@ static void mesh_body(struct rank *rank) {
     ls_mesh mesh = open_mesh(rank);
     CHECK(strcmp(ls_comm_backend(mesh.axis[LS_MESH_TENSOR]), "shm") == 0);
     CHECK(strcmp(ls_comm_backend(mesh.axis[LS_MESH_DATA]), "hosts") == 0);
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 20; round++) {
         float tensor = (float)rank->rank, data = (float)rank->rank, all = (float)rank->rank;
         CHECK(ls_comm_all_reduce(mesh.axis[LS_MESH_TENSOR], rank->stream, &tensor, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
         CHECK(ls_comm_all_reduce(mesh.axis[LS_MESH_DATA], rank->stream, &data, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);

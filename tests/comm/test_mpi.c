@@ -100,7 +100,7 @@ TEST(test_operations) {
     for (size_t i = 0; i < COUNT_OF(layouts); i++) run_good(&layouts[i], operations_body);
 }
 
-enum { SUMS = 200003 };
+enum { SUMS = 80003 };
 
 /* The sum of the ranks in order, or first of the ranks of each node of `size`, then of the nodes. */
 static void expect_sum(float *expected, int ranks, int size) {
@@ -155,17 +155,14 @@ static void messages_body(struct rank *rank) {
     open_rank(rank, LONG_TIMEOUT_S);
     for (int other = 0; other < rank->world_size; other++) {
         for (size_t i = 0; i < COUNT_OF(counts) && other != rank->rank; i++) {
-            size_t nbytes = counts[i] * sizeof *in;
             fill_values(out, LS_INT64, rank->rank, i, counts[i]);
             CHECK(ls_comm_send_recv(rank->comm, rank->stream, out, in, counts[i], LS_INT64, other) == LS_OK);
-            fill_values(out, LS_INT64, other, i, counts[i]);
-            CHECK(memcmp(in, out, nbytes) == 0);
+            CHECK(has_values(in, LS_INT64, other, i, counts[i]));
             if (rank->rank < other)
                 CHECK(ls_comm_send(rank->comm, rank->stream, in, counts[i], LS_INT64, other) == LS_OK);
             if (rank->rank > other)
                 CHECK(ls_comm_recv(rank->comm, rank->stream, in, counts[i], LS_INT64, other) == LS_OK);
-            if (rank->rank > other) fill_values(out, LS_INT64, rank->rank, i, counts[i]);
-            CHECK(memcmp(in, out, nbytes) == 0);
+            CHECK(has_values(in, LS_INT64, rank->rank < other ? other : rank->rank, i, counts[i]));
         }
     }
     rank_close(rank);
@@ -217,7 +214,7 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
 static void killed_body(struct rank *rank) {
     static float x[100000];
     open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == 1) rank_signal_soon(SIGKILL, 200000);
+    if (rank->rank == 1) rank_signal_soon(SIGKILL, 30000);
     reduce_until_failure(rank, LS_ERR_PEER, "rank 1 died");
     rank_close(rank);
     open_device(rank);
@@ -247,7 +244,7 @@ TEST(test_killed_rank_and_who_is_left) {
 
 static void stopped_body(struct rank *rank) {
     open_rank(rank, TIMEOUT_S);
-    if (rank->rank == 2) rank_signal_soon(SIGSTOP, 200000);
+    if (rank->rank == 2) rank_signal_soon(SIGSTOP, 30000);
     reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s");
     rank_close(rank);
 }

@@ -5,6 +5,7 @@
 
 #include "common/comm/allreduce.h"
 #include "tests/base/test.h"
+#include "tests/comm/orders.h"
 #include "tests/comm/values.h"
 #include "tests/cuda/gpu_ranks.h"
 

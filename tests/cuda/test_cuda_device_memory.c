@@ -12,6 +12,7 @@
 #include "tests/cuda/gpu.h"
 
 #define MIB ((size_t)1 << 20)
+#define PERIOD ((size_t)256 * 251)
 
 static void *must_alloc(ls_device *device, ls_memory_category category, size_t nbytes) {
     void *memory;
@@ -19,10 +20,13 @@ static void *must_alloc(ls_device *device, ls_memory_category category, size_t n
     return memory;
 }
 
+/* No two pages have the same bytes before the 251st. */
 static unsigned char *pattern(size_t nbytes, unsigned seed) {
     unsigned char *values = malloc(nbytes + 1);
     assert_non_null(values);
-    for (size_t i = 0; i < nbytes; i++) values[i] = (unsigned char)((i * 7 + i / 251 + seed) & 0xff);
+    for (size_t i = 0; i < nbytes && i < PERIOD; i++) values[i] = (unsigned char)((i * 7 + i / 251 + seed) & 0xff);
+    for (size_t done = PERIOD; done < nbytes; done *= 2)
+        memcpy(values + done, values, nbytes - done < done ? nbytes - done : done);
     return values;
 }
 
@@ -40,8 +44,8 @@ TEST_IN(scratch, memory_is_zero_and_aligned_also_the_second_time) {
             assert_int_equal((uintptr_t)memory % 64, 0);
             unsigned char *seen = pattern(nbytes, 1), *dirt = pattern(nbytes, 9);
             gpu_download(gpus.device[0], seen, memory, nbytes);
-            for (size_t i = 0; i < nbytes; i++)
-                if (seen[i] != 0) fail_msg("byte %zu of %zu is %d in round %d", i, nbytes, seen[i], round);
+            if (nbytes > 0 && (seen[0] != 0 || memcmp(seen, seen + 1, nbytes - 1) != 0))
+                fail_msg("of %zu bytes not all are 0 in round %d", nbytes, round);
             assert_int_equal(ls_copy_now(gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), memory, dirt, nbytes), LS_OK);
             ls_device_free(gpus.device[0], memory);
             free(seen);
@@ -78,11 +82,11 @@ TEST_IN(scratch, the_accounting_agrees_with_the_gpu) {
     for (int d = 0; d < 2; d++) before[d] = ls_device_reserved_bytes(gpus.device[d]);
     assert_true(before[0] > 0); /* the device's own needs */
     assert_true(ls_device_memory_left(gpus.device[0], &left_before, &total));
-    void *small = gpu_alloc(gpus.device[0], 100 * 1000), *large = gpu_alloc(gpus.device[1], 70 * MIB);
+    void *small = gpu_alloc(gpus.device[0], 100 * 1000), *large = gpu_alloc(gpus.device[1], 30 * MIB);
     assert_true(ls_device_memory_left(gpus.device[0], &left_after, &total));
     size_t taken[2];
     for (int d = 0; d < 2; d++) taken[d] = ls_device_reserved_bytes(gpus.device[d]) - before[d];
-    assert_true(taken[1] >= 70 * MIB && taken[1] < 80 * MIB);
+    assert_true(taken[1] >= 30 * MIB && taken[1] < 40 * MIB);
     assert_true(taken[0] <= 4 * MIB); /* possibly nothing: the pool may have room */
     size_t lacks = left_before - left_after, took = taken[0] + taken[1];
     assert_true(lacks >= took && lacks - took <= (without_pools ? 4096 : 0)); /* cudaMalloc may round up */
@@ -295,7 +299,7 @@ TEST_IN(scratch, addresses_are_told_apart) {
 /* Runs all tests once in each setting. */
 int main(void) {
     int failed = 0;
-    setenv("CUDA_ON_CPU_MEMORY", "335544320", 1); /* small enough to be filled */
+    setenv("CUDA_ON_CPU_MEMORY", "100663296", 1); /* small enough to be filled */
     for (int setting = 0; setting < 4; setting++) {
         without_pools = setting % 2 == 1;
         printf("%s, %s\n", without_pools ? "without pools" : "with pools", setting < 2 ? "eager" : "shuffled");

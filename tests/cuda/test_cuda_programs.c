@@ -15,9 +15,11 @@
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/programs/resident_runs.h"
+#include "tests/programs/small_images.h"
 
 /* Small and short: a CPU does the work. */
-#define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 4 --no-evaluate"
+#define SMALL "--model mlp:784,8,10 --batch-size 8 --steps 4 --no-evaluate"
+#define ONE_STEP SMALL " --steps 1"
 
 static program p;
 
@@ -39,11 +41,11 @@ static void expect_loaded(const char *line, bool expected) {
 }
 
 TEST_IN(programs, cpu_runs_load_nothing_of_cuda) {
-    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --single " SMALL, true);
-    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --device-kind cpu --single " SMALL, false);
-    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 ddp_train --device-kind cpu --spawn 2 " SMALL, false);
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --single " ONE_STEP, true);
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --device-kind cpu --single " ONE_STEP, false);
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 ddp_train --device-kind cpu --spawn 2 " ONE_STEP, false);
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
-    if (!driver) expect_loaded("LD_DEBUG=files LS_PLUGINS= dp_train --single " SMALL, false); /* auto */
+    if (!driver) expect_loaded("LD_DEBUG=files LS_PLUGINS= dp_train --single " ONE_STEP, false); /* auto */
     if (driver) dlclose(driver);
 }
 
@@ -53,17 +55,17 @@ TEST_IN(programs, the_first_line_says_on_what) {
     static const struct {
         const char *line, *first;
     } cases[] = {
-        {"CUDA_ON_CPU_DEVICES=2 dp_train " SMALL, "DataParallel on 2 GPUs ("},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 " SMALL, "DataParallel on 1 GPU ("},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 1,0,1 " SMALL, "DataParallel on 3 devices on 2 GPUs ("},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --single " SMALL, "single device on 1 GPU ("},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-kind cpu --devices 2 " SMALL, "DataParallel on 2 CPU devices: "},
-        {"CUDA_ON_CPU_DEVICES=0 dp_train --devices 2 " SMALL, "DataParallel on 2 CPU devices: "},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 " SMALL, "DistributedDataParallel on 2 GPUs ("},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 --device-ids 1,1 " SMALL,
+        {"CUDA_ON_CPU_DEVICES=2 dp_train " ONE_STEP, "DataParallel on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 " ONE_STEP, "DataParallel on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 1,0,1 " ONE_STEP, "DataParallel on 3 devices on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --single " ONE_STEP, "single device on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-kind cpu --devices 2 " ONE_STEP, "DataParallel on 2 CPU devices: "},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --devices 2 " ONE_STEP, "DataParallel on 2 CPU devices: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 " ONE_STEP, "DistributedDataParallel on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 --device-ids 1,1 " ONE_STEP,
          "DistributedDataParallel on 2 devices on 1 GPU ("},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train " SMALL, "DistributedDataParallel on 1 GPU ("},
-        {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=1 dp_train " SMALL, "DataParallel on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train " ONE_STEP, "DistributedDataParallel on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=1 dp_train " ONE_STEP, "DataParallel on 1 GPU ("},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         expect_success(cases[i].line);
@@ -71,6 +73,7 @@ TEST_IN(programs, the_first_line_says_on_what) {
             fail_msg("%s begins with: %s", cases[i].line, p.out_text);
         assert_string_equal(p.err_text, "");
         expect_in(p.out_text, strstr(cases[i].first, "GPU") ? "cuda streams" : "inline streams");
+        assert_null(strstr(p.out_text, "no GPU: ")); /* they were found, or not expected */
     }
 }
 
@@ -86,13 +89,11 @@ TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
         {"CUDA_ON_CPU_DRIVER=none dp_train --devices 2 ", "there is no NVIDIA driver"},
         {"CUDA_ON_CPU_DRIVER=old dp_train --single ", "the NVIDIA driver is too old"},
         {"CUDA_ON_CPU_DRIVER=old ddp_train --quiet --spawn 2 ", "the NVIDIA driver is too old"},
-        {"CUDA_ON_CPU_DEVICES=0 dp_train --devices 2 ", NULL},
         {"CUDA_ON_CPU_DRIVER=old dp_train --device-kind cpu --devices 2 ", NULL},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 2 ", NULL},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char line[300], wanted[200];
-        snprintf(line, sizeof line, "%s" SMALL, cases[i].line);
+        snprintf(line, sizeof line, "%s" ONE_STEP, cases[i].line);
         expect_success(line);
         size_t length = strcspn(p.out_text, "\n");
         const char *said = strstr(p.out_text, " (no GPU: ");
@@ -109,7 +110,7 @@ TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
     if (driver) dlclose(driver);
     if (expected || driver || access(plugin, F_OK) == 0) return;
-    expect_success("LS_PLUGINS= dp_train --devices 2 " SMALL);
+    expect_success("LS_PLUGINS= dp_train --devices 2 " ONE_STEP);
     assert_null(strstr(p.out_text, "no GPU"));
 }
 
@@ -118,15 +119,13 @@ TEST_IN(programs, what_has_no_effect_is_noted) {
     static const struct {
         const char *line, *said;
     } cases[] = {
-        {"CUDA_ON_CPU_DEVICES=0 dp_train --tf32 " SMALL, "dp_train: --tf32 has no effect: "},
-        {"CUDA_ON_CPU_DEVICES=0 dp_train --debug-launches " SMALL, "dp_train: --debug-launches has no effect: "},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-kind cpu --debug-launches " SMALL,
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --tf32 " ONE_STEP, "dp_train: --tf32 has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --debug-launches " ONE_STEP, "dp_train: --debug-launches has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-kind cpu --debug-launches " ONE_STEP,
          "ddp_train[rank 0]: --debug-launches has no effect: "},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce auto " SMALL, NULL},
-        {"CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph --model mlp:784,32,10 --batch-size 16 --steps 3 --no-evaluate",
-         "dp_train: --cuda-graph had no effect: "},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph --model mlp:784,32,10 --batch-size 16 --steps 2 "
-         "--no-evaluate",
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce auto " ONE_STEP, NULL},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL " --steps 3", "dp_train: --cuda-graph had no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL " --steps 2",
          "ddp_train[rank 0]: --cuda-graph had no effect: "},
         {"CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL, NULL},
     };
@@ -143,28 +142,29 @@ TEST_IN(programs, the_backend_is_told) {
         const char *line, *said;
         int lines;
     } cases[] = {
-        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 " SMALL,
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 " ONE_STEP,
          "ddp_train[rank 0]: 2 ranks share 1 GPU: gradients are staged through host memory (NCCL needs a GPU per "
          "rank)\n",
          1},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 4 " SMALL, "4 ranks share 2 GPUs: ", 1},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce naive " SMALL,
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 4 " ONE_STEP, "4 ranks share 2 GPUs: ", 1},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce naive " ONE_STEP,
          "--allreduce naive: gradients are staged", 1},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 " SMALL, "", 0},
-        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend shm " SMALL, "", 0},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 " SMALL, "ddp_train[rank 0]: backend: nccl\n", 2},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " SMALL,
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 " ONE_STEP, "", 0},
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend shm " ONE_STEP, "", 0},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 " ONE_STEP, "ddp_train[rank 0]: backend: nccl\n", 2},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " ONE_STEP,
          "backend: shm, staged, without overlap\n", 2},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --verbose --replicate nccl " SMALL, "CUDA_MODULE_LOADING=EAGER: ", 2},
-        {"CUDA_ON_CPU_DEVICES=2 CUDA_MODULE_LOADING=LAZY dp_train --verbose --replicate nccl " SMALL,
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --verbose --replicate nccl " ONE_STEP, "CUDA_MODULE_LOADING=EAGER: ", 2},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_MODULE_LOADING=LAZY dp_train --verbose --replicate nccl " ONE_STEP,
          "CUDA_MODULE_LOADING=LAZY: ", 2},
-        {"CUDA_ON_CPU_DEVICES=1 ddp_train --verbose " SMALL, "device-kind auto takes GPUs: there is 1\n", 2},
-        {"CUDA_ON_CPU_DEVICES=3 dp_train --verbose " SMALL, "dp_train: device-kind auto takes GPUs: there are 3\n", 1},
-        {"CUDA_ON_CPU_DEVICES=0 dp_train --verbose " SMALL, "dp_train: device-kind auto takes the CPU: ", 1},
-        {"CUDA_ON_CPU_DRIVER=none dp_train --verbose " SMALL, "dp_train: device-kind auto takes the CPU: ", 1},
-        {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_DRIVER=old ddp_train --spawn 2 --verbose " SMALL,
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --verbose " ONE_STEP, "device-kind auto takes GPUs: there is 1\n", 2},
+        {"CUDA_ON_CPU_DEVICES=3 dp_train --verbose " ONE_STEP, "dp_train: device-kind auto takes GPUs: there are 3\n",
+         1},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --verbose " ONE_STEP, "dp_train: device-kind auto takes the CPU: ", 1},
+        {"CUDA_ON_CPU_DRIVER=none dp_train --verbose " ONE_STEP, "dp_train: device-kind auto takes the CPU: ", 1},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_DRIVER=old ddp_train --spawn 2 --verbose " ONE_STEP,
          "auto takes the CPU: ", 2},
-        {"LS_PLUGINS=/no/such/folder dp_train --verbose " SMALL,
+        {"LS_PLUGINS=/no/such/folder dp_train --verbose " ONE_STEP,
          "auto takes the CPU: there is no /no/such/folder/ls_cuda.so", 1},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -175,7 +175,7 @@ TEST_IN(programs, the_backend_is_told) {
 }
 
 TEST_IN(programs, the_summary_names_the_gpus) {
-    expect_success("CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1,1 --summary=- " SMALL);
+    expect_success("CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1,1 --summary=- " ONE_STEP);
     expect_in(p.out_text, "(enqueueing)"); /* the table's heading */
     const char *line = strstr(p.out_text, "{\"summary\"");
     assert_non_null(line);
@@ -236,7 +236,7 @@ TEST_IN(programs, options_of_gpus_arrive) {
  * add. */
 TEST_IN(programs, graphs_of_shards_have_their_bits) {
 #define SHARDS                                                                                                         \
-    "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --bucket-cap-mb 0.01 --model mlp:784,32,10 --batch-size 24 --steps 8 "
+    "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --bucket-cap-mb 0.005 --model mlp:784,8,10 --batch-size 12 --steps 6 "
     const char *one = weights_of(SHARDS "--no-evaluate");
     assert_string_equal(one, weights_of(SHARDS "--no-evaluate --shard-state 1 --cuda-graph"));
     assert_string_equal(one, weights_of(SHARDS "--no-evaluate --shard-state 2 --cuda-graph"));
@@ -259,19 +259,23 @@ TEST_IN(programs, nccl_repeats_itself) {
 /* With the options that read ranks and weights: hashes, buffers, the accuracy, a file. */
 TEST_IN(programs, everything_at_once) {
     static const char *const lines[] = {
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
-        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join --model mlp",
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 1 --precision fp16 --model mlp",
-        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --shard-state 2 --accumulate 2 --model mlp",
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 3 --precision fp16 --model mlp",
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --offload optimizer --precision fp16 --model mlp",
-        "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1 --model mlp",
-        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --model convnet --no-evaluate",
-        "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --model convnet --no-evaluate",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused",
+        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 1 --precision fp16",
+        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --shard-state 2 --accumulate 2",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 3 --precision fp16",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --offload optimizer --precision fp16",
+        "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --no-evaluate",
+        "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --no-evaluate",
     };
+    static const char network[] = "input 1x8x8\nconv 2 kernel 3 padding 1\nbatchnorm\nrelu\nflatten\nlinear 10\n";
+    scratch_write("a.net", network, sizeof network - 1);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        char line[512];
-        snprintf(line, sizeof line, "%s --batch-size 4 --steps 2 --save %s --metrics %s", lines[i],
+        char line[900];
+        bool normalizes = strstr(lines[i], "--sync-bn") != NULL;
+        snprintf(line, sizeof line, "%s --model %s --batch-size 4 --steps 2 --data %s --save %s --metrics %s", lines[i],
+                 normalizes ? scratch_path("a.net") : "mlp:64,8,10", small_images("images", 40, 20),
                  scratch_path("weights"), scratch_path("metrics"));
         expect_success(line);
         if (!strstr(line, "--no-evaluate")) expect_in(p.out_text, "test accuracy ");
@@ -324,7 +328,7 @@ TEST_IN(programs, launches_of_all_kinds_take_turns) {
 
 /* Whichever path messages take, and in every order of the streams. */
 TEST_IN(programs, stages_end_as_one_gpu_does) {
-    static const char *const line = "--model mlp:784,32,16,10 --batch-size 18 --accumulate 4 --steps 4 --quiet";
+    static const char *const line = "--model mlp:784,8,8,10 --batch-size 18 --accumulate 4 --steps 4 --quiet";
     static const char *const backends[] = {"shm", "nccl"}, *const schedules[] = {"gpipe", "1f1b"};
     char hash[2][PROGRAM_HASH + 1], command[400];
     snprintf(command, sizeof command, "CUDA_ON_CPU_DEVICES=1 dp_train --single %s", line);

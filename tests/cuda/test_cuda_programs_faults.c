@@ -12,7 +12,7 @@
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 
-#define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 6 --no-evaluate --quiet"
+#define SMALL "--model mlp:784,8,10 --batch-size 8 --steps 6 --no-evaluate --quiet"
 
 struct refusal {
     const char *line;
@@ -87,17 +87,19 @@ TEST_IN(programs, test_busy_or_full_gpus) {
         {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=cudaSetDevice:2:46 dp_train", 1,
          "another process has the GPU for itself"},
         {"CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=1000000 dp_train", 1, "GPU 0 has no memory left to open device 0"},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-memory 500K", 1, "device 0 is out of memory: "},
-        {"CUDA_ON_CPU_DEVICES=1 ddp_train --device-memory 300K", 1, "device 0 is out of memory: "},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-memory 60K", 1, "device 0 is out of memory: "},
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --device-memory 40K", 1, "device 0 is out of memory: "},
     };
     expect_refusals(cases, COUNT_OF(cases));
     static program p;
     /* the pool passes the request to the GPU, whose refusal is reported with the size, the category and a hint */
-    program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=100000000 dp_train --model deep --steps 1 --quiet");
+    program_run(
+        &p,
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=40000000 dp_train --model mlp:784,2048,2048,10 --steps 1 --quiet");
     assert_int_equal(p.status, 1);
     assert_int_equal(count_lines(p.err_text), 1);
     if (!strstr(p.err_text, "device 0 is out of memory: ") ||
-        !strstr(p.err_text, " of the GPU's 100000000 bytes are free; ") || !strstr(p.err_text, "smaller model"))
+        !strstr(p.err_text, " of the GPU's 40000000 bytes are free; ") || !strstr(p.err_text, "smaller model"))
         fail_msg("a full GPU is told as: %s", p.err_text);
 }
 
@@ -145,13 +147,13 @@ TEST_IN(programs, test_nccl_fails) {
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:2 dp_train --replicate nccl", 1,
                "unhandled system error", "NCCL_DEBUG=INFO says more");
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:3 dp_train --replicate nccl", 1,
-               "reduce (sum) of 25456", "internal error");
+               "reduce (sum) of 6384", "internal error");
     expect_end(
         "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
         "NCCL did not initialize within 1 s", "check the firewall");
     /* an operation that never ends: the wait for it names it */
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:7 dp_train --replicate nccl --timeout 2", 3,
-               "reduce (sum) of 25456", " bytes");
+               "reduce (sum) of 6384", " bytes");
 }
 
 /* --- ranks started by hand, without a launcher ---------------------------------------------------------------- */
@@ -167,7 +169,7 @@ typedef struct job {
 static void start_rank(job *j, int rank, const char *environment, const char *options) {
     program_start(&j->ranks[rank],
                   "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-                  "CUDA_ON_CPU_DEVICES=2 %s ddp_train --quiet --no-evaluate --model mlp:784,32,10 --batch-size 16 %s",
+                  "CUDA_ON_CPU_DEVICES=2 %s ddp_train --quiet --no-evaluate --model mlp:784,8,10 --batch-size 8 %s",
                   rank, rank, j->port, environment, options);
 }
 
@@ -200,7 +202,7 @@ TEST_IN(programs, test_a_rank_is_killed) {
         int lost = i == 0 ? 1 : 0;
         start_job(&j, "A=1", options[i]);
         program_await(&j.ranks[0], "\n"); /* the line before the first step */
-        usleep(100000);
+        usleep(30000);
         for (int r = 0; r < RANKS; r++) program_expect_no_named_files(j.ranks[r].pid);
         kill(j.ranks[lost].pid, SIGKILL);
         assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
@@ -214,7 +216,7 @@ TEST_IN(programs, test_a_rank_stops) {
     static job j;
     start_job(&j, "A=1", "--backend nccl --epochs 100000 --timeout 2");
     program_await(&j.ranks[0], "\n");
-    usleep(100000);
+    usleep(30000);
     kill(j.ranks[1].pid, SIGSTOP);
     expect_rank(&j, 0, 3, " within 2 s"); /* the message "did not come" depends on where it was stopped */
     kill(j.ranks[1].pid, SIGCONT);
@@ -280,8 +282,8 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
         program_start(&j.ranks[r],
                       "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
                       "LS_JOB_TOKEN=secret CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=%d %s ddp_train --no-evaluate "
-                      "--model mlp:784,32,10 "
-                      "--batch-size 16 --steps 4",
+                      "--model mlp:784,8,10 "
+                      "--batch-size 8 --steps 4",
                       r, r, j.port, r, without);
     }
     expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");

@@ -8,6 +8,7 @@
 #include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
+#include "tests/programs/small_images.h"
 #include "tests/train/trainer.h"
 
 struct recipe {
@@ -21,14 +22,15 @@ struct result {
     char *losses;
 };
 
-/* 1500 samples in batches of 400, with 300 at the end of each epoch. The last batch and the evaluation after it run
+/* 150 samples in batches of 40, with 30 at the end of each epoch. The last batch and the evaluation after it run
  * without the graph, and read the results of earlier launches. The first recording comes right after the first
  * evaluation. */
 static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph) {
-    enum { BATCH = 400 };
+    enum { BATCH = 40 };
     struct trainer t = {.options = ls_train_defaults()};
     ls_train_result result;
-    t.options.model = "mlp:784,12,10";
+    t.options.model = "mlp:64,12,10";
+    t.options.data = small_images("images", 150, 50);
     t.options.batch_size = BATCH;
     t.options.epochs = 3;
     t.options.quiet = true;

@@ -53,8 +53,8 @@ Work copying(void *to, const void *from, size_t nbytes, bool staged) {
             return Progress::done;
         };
     }
-    auto stage = std::make_shared<std::vector<char>>(nbytes);
-    std::memcpy(stage->data(), from, nbytes);
+    auto bytes = static_cast<const char *>(from);
+    auto stage = std::make_shared<std::vector<char>>(bytes, bytes + nbytes);
     return [=] {
         std::memcpy(to, stage->data(), nbytes);
         return Progress::done;

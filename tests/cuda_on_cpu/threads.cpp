@@ -45,8 +45,8 @@ constexpr unsigned NOBODY = MAX_THREADS;
 enum class State : uint8_t { fresh, running, at_barrier, in_warp, left };
 
 struct Thread {
-    Fibre *fibre; /* from its start to its end */
-    Site site;    /* where it waits */
+    Fibre *fibre;     /* from its start to its end */
+    const Site *site; /* where it waits: on its stack, as long as it does */
     Exchange kind;
     unsigned mask, argument;
     int width;
@@ -91,6 +91,14 @@ void make_runnable(unsigned thread) {
     unsigned rank = block.rank_of_thread[thread];
     block.runnable[rank / 64] |= uint64_t{1} << rank % 64;
     block.lowest = std::min(block.lowest, rank / 64);
+}
+
+void make_all_runnable() {
+    block.lowest = 0;
+    for (unsigned first = 0; first < block.count; first += 64) {
+        block.runnable[first / 64] =
+            block.count - first >= 64 ? UINT64_MAX : (uint64_t{1} << (block.count - first)) - 1;
+    }
 }
 
 unsigned first_runnable() {
@@ -179,9 +187,9 @@ std::string doing(unsigned thread) {
     const Thread &t = block.threads[thread];
     switch (block.state[thread]) {
     case State::left: return name_of(thread) + " has left the kernel";
-    case State::at_barrier: return name_of(thread) + " waits in __syncthreads of " + name_of(t.site);
+    case State::at_barrier: return name_of(thread) + " waits in __syncthreads of " + name_of(*t.site);
     case State::in_warp:
-        return name_of(thread) + format(" waits in %s with mask 0x%x of ", name_of(t.kind), t.mask) + name_of(t.site);
+        return name_of(thread) + format(" waits in %s with mask 0x%x of ", name_of(t.kind), t.mask) + name_of(*t.site);
     default: return name_of(thread) + " has not come";
     }
 }
@@ -196,7 +204,7 @@ std::string who_waits() {
     if (block.at_barrier > 0) {
         unsigned missing = 0;
         while (block.state[missing] == State::at_barrier) missing++;
-        return name_of(block.threads[block.first_at_barrier].site) + where +
+        return name_of(*block.threads[block.first_at_barrier].site) + where +
                format("%u of %u threads wait in __syncthreads, but ", block.at_barrier, block.count) + doing(missing);
     }
     for (unsigned t = 0; t < block.count; t++) {
@@ -210,7 +218,7 @@ std::string who_waits() {
                           block.threads[other].kind == waiting.kind);
             if (!comes) missing = other;
         }
-        return name_of(waiting.site) + where + doing(t) + " for a lane that does not come: " + doing(missing);
+        return name_of(*waiting.site) + where + doing(t) + " for a lane that does not come: " + doing(missing);
     }
     return "a kernel" + where + "no thread can run";
 }
@@ -222,10 +230,10 @@ std::string who_waits() {
 void block_barrier(const Site &site) {
     unsigned self = block.now;
     Thread &thread = block.threads[self];
-    thread.site = site;
+    thread.site = &site;
     block.state[self] = State::at_barrier;
     if (block.at_barrier++ == 0) block.first_at_barrier = self;
-    const Site &first = block.threads[block.first_at_barrier].site;
+    const Site &first = *block.threads[block.first_at_barrier].site;
     if (first.line != site.line || (first.file != site.file && std::strcmp(first.file, site.file) != 0)) {
         block.failure = name_of(site) + name_of_block() +
                         "threads of a block are at different barriers: " + doing(self) + ", " +
@@ -234,7 +242,7 @@ void block_barrier(const Site &site) {
     }
     if (block.at_barrier == block.count) {
         block.at_barrier = 0;
-        for (unsigned t = 0; t < block.count; t++) make_runnable(t);
+        make_all_runnable();
     }
     wait_for_turn();
 }
@@ -290,7 +298,7 @@ void complete_exchanges(unsigned warp) {
 uint64_t warp_exchange(Exchange kind, unsigned mask, uint64_t value, unsigned argument, int width, const Site &site) {
     unsigned self = block.now, lane = self % LANES;
     Thread &thread = block.threads[self];
-    thread.site = site;
+    thread.site = &site;
     thread.kind = kind;
     thread.mask = mask;
     thread.argument = argument;
@@ -341,12 +349,8 @@ bool run_block(uint64_t number) {
               static_cast<unsigned>(number / grid.x / grid.y)};
     block.there = block.count;
     block.at_barrier = 0;
-    block.lowest = 0;
     std::fill_n(block.state, block.count, State::fresh);
-    for (unsigned first = 0; first < block.count; first += 64) {
-        block.runnable[first / 64] =
-            block.count - first >= 64 ? UINT64_MAX : (uint64_t{1} << (block.count - first)) - 1;
-    }
+    make_all_runnable();
     for (unsigned first = 0; first < block.count; first += LANES) {
         unsigned lanes = std::min(block.count - first, LANES);
         block.warps[first / LANES] = Warp{static_cast<unsigned>((uint64_t{1} << lanes) - 1), 0};

@@ -153,13 +153,16 @@ TEST_IN(scratch, a_spoilt_gzip_checksum) {
 /* Of a file so large that zlib reaches its end before the last byte is requested. */
 TEST_IN(scratch, a_checksum_that_is_cut) {
     size_t nbytes, other;
-    char *images = scratch_read(DIGITS "/train-images-idx3-ubyte.gz", &nbytes),
+    char *plain = scratch_read(DIGITS "/train-images-idx3-ubyte", &nbytes),
          *labels = scratch_read(DIGITS "/train-labels-idx1-ubyte.gz", &other);
     scratch_write("train-labels-idx1-ubyte.gz", labels, other);
+    gzip("train-images-idx3-ubyte.gz", plain, nbytes);
+    char *images = scratch_read(scratch_path("train-images-idx3-ubyte.gz"), &nbytes);
     for (size_t cut = 1; cut <= 9; cut++) {
         scratch_write("train-images-idx3-ubyte.gz", images, nbytes - cut);
         expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte.gz is truncated", NULL);
     }
+    free(plain);
     free(images);
     free(labels);
 }

@@ -21,6 +21,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
+#include "tests/parallel/plan.h"
 
 enum { WORDS = 64 };
 
@@ -114,7 +115,7 @@ static void stop(void) {
  * down, by ten seconds in all, and a rank can still join between two steps. */
 static void await_return(int64_t step) {
     if (life.again) shared->is_back = true;
-    if (life.job->restarts > 0 && step >= 200 && !shared->is_back) usleep(50000);
+    if (life.job->restarts > 0 && step >= 60 && !shared->is_back) usleep(100000);
 }
 
 static ls_status forward_backward(ls_parallel *p) {
@@ -318,9 +319,8 @@ static void end_store(void) {
     assert_int_equal(finish_child(host.pid), 128 + SIGKILL);
 }
 
-/* oneDNN generates its matrix multiply code again in each process: 4 ms for SSE4.1, 30 for AVX-512. */
 static pid_t start_rank(int rank, bool again) {
-    setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
+    prepare_training();
     life.rank = rank;
     life.again = again;
     return start_child(live, NULL);

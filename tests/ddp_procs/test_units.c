@@ -81,7 +81,7 @@ TEST(activations_may_be_dropped_and_made_again) {
 
 TEST(batch_norm_keeps_its_statistics) {
     struct plan plan = small;
-    plan.model = "convnet";
+    plan.model = "convnet:1x13x13,10";
     plan.batch = 9; /* 3 3 3; and 5 of the last batch */
     plan.steps = 3;
     plan.samples = 9 + 9 + 5;

@@ -104,7 +104,7 @@ limits() {
 
 # An output file that is also an input, in a different spelling of its name.
 same_file() {
-    mkdir "$work/there" && cp "$tree"/data/digits/*.gz "$work/there" || return
+    mkdir "$work/there" && cp "$tree"/data/digits/*-ubyte* "$work/there" || return
     input=$work/there/train-labels-idx1-ubyte.gz
     ln "$input" "$work/hard" && ln -s there/train-labels-idx1-ubyte.gz "$work/soft" && before=$(cksum <"$input") || return
     choose_trainer
@@ -178,7 +178,7 @@ odd_names() {
         [ -s "$odd/replay.csv" ] && [ -s "$odd/t.json" ] || fail 'results are missing'
         ;;
     data)
-        cp "$tree"/data/digits/*.gz "$odd"
+        cp "$tree"/data/digits/*-ubyte* "$odd"
         run_training "$build/dp_train" --single --data="$odd"
         expect_hash "$expected"
         ;;

@@ -205,8 +205,9 @@ ls_stream *backend_stream(const struct backend *backend) {
 
 ls_status backend_run(const struct backend *backend, const struct ls_op *op) {
     if (backend->build) return run_build(backend->build, op);
+    static const struct ls_cuda_rungs *rungs; /* opened once: that takes longer than a small operation */
     char why[400];
-    const struct ls_cuda_rungs *rungs = ls_plugin_open("ls_cuda.so", "ls_cuda_rungs", why, sizeof why);
+    if (!rungs) rungs = ls_plugin_open("ls_cuda.so", "ls_cuda_rungs", why, sizeof why);
     if (!rungs) fail_msg("%s", why);
     if (around_launches) around_launches(true);
     ls_status status = rungs->rungs[backend->rung].enqueue(kernel_gpu_stream(), op);

@@ -95,14 +95,15 @@ static void check(struct ls_batchnorm_shape s, bool accumulate, bool exactly) {
     }
 }
 
-/* Planes that are read by fours and others, also of several slices and groups. */
+/* Planes that are read by fours and others, also of several slices and groups; each has a ReLU in one of the types. */
 TEST_CASE(halves_are_floats_rounded_once) {
     static const int shapes[][3] = {/* batch, channels, plane */
                                     {2, 1, 1}, {3, 2, 16},  {7, 4, 33},   {2, 3, 784}, {5, 1, 999},
                                     {4, 3, 7}, {4, 3, 196}, {4, 3, 1023}, {4, 3, 1024}};
-    for (size_t i = 0; i < COUNT(shapes) * COUNT(halves) * 2; i++) {
-        const int *s = shapes[i % COUNT(shapes)], turn = (int)(i / COUNT(shapes));
-        check(batchnorm_shape(s[0], s[1], s[2], turn > 1, halves[turn % 2]), i % 2, true);
+    for (size_t i = 0; i < COUNT(shapes) * COUNT(halves); i++) {
+        size_t shape = i / 2, half = i % 2;
+        const int *s = shapes[shape];
+        check(batchnorm_shape(s[0], s[1], s[2], (shape / 2 + half) % 2, halves[half]), (shape + half) % 2, true);
     }
 }
 

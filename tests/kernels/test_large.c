@@ -67,8 +67,8 @@ struct large {
 
 static struct large run(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype) {
     size_t count = rows * columns;
-    float *y = kernel_random(count, 1), *sums = kernel_random(columns, 2), *x = kernel_random(count, 3);
-    void *elements = kernel_rounded(dtype, y, count), *values = kernel_rounded(dtype, x, count);
+    float *sums = kernel_random(columns, 2), *x = kernel_random(count, 3);
+    void *elements = kernel_rounded(dtype, kernel_random(count, 1), count), *values = kernel_rounded(dtype, x, count);
     int64_t *labels = kernel_bytes(rows * sizeof *labels);
     for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r * 5 % columns);
     if (id == LS_OP_bias_gradient) ls_bias_gradient(kernel_stream(), dtype, sums, values, rows, columns, true);
@@ -116,14 +116,14 @@ TEST_CASE(large_sums) {
  * several turns. */
 TEST_CASE(large_cross_entropy) {
     static const size_t shapes[][2] = {{256, 32}, {257, 32}, {1000, 10},  {(1024 + 1) * 256 + 3, 2},
-                                       {64, 33},  {65, 33},  {8300, 33},  {64, 1023},
-                                       {1, 1024}, {7, 1500}, {1100, 1025}};
+                                       {64, 33},  {65, 33},  {8200, 33},  {64, 1023},
+                                       {1, 1024}, {7, 1500}, {1030, 1025}};
     for (size_t s = 0; s < COUNT(shapes); s++) check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1], LS_FP32);
 }
 
 /* A tensor of many chunks, the last of which is shorter, after an empty one. */
 TEST_CASE(square_sum_of_many) {
-    static const size_t counts[] = {3, 0, 1100003};
+    static const size_t counts[] = {3, 0, 200003};
     struct ls_update_tensor *list = memset(kernel_bytes(3 * sizeof *list), 0, 3 * sizeof *list);
     size_t chunks = 0, total = 0;
     double want = 0, *sum = kernel_bytes(sizeof *sum), first = 0;
@@ -138,7 +138,7 @@ TEST_CASE(square_sum_of_many) {
         kernel_align((kernel_alignment)alignment);
         ls_square_sum_list(kernel_stream(), sum, list, 3, chunks, total);
         kernel_done();
-        assert_true(want > 300000 && fabs(*sum - want) <= 1e-12 * want);
+        assert_true(want > 60000 && fabs(*sum - want) <= 1e-12 * want);
         assert_true(alignment == 0 || *sum == first);
         first = *sum;
     }
@@ -149,19 +149,20 @@ TEST_CASE(square_sum_of_many) {
 /* Ties, NaNs in every position, rows of -infinity; one block of a GPU, several, and more rows than all blocks process
  * in one turn. */
 static void check_odd_rows(size_t classes) {
-    enum { MANY = 9000 };
+    enum { MANY = 8200, FEW = 400 };
     float *logits = kernel_random(MANY * classes, 1);
     for (size_t i = 0; i < MANY * classes; i++) logits[i] = (float)(int)(logits[i] * 3); /* many ties */
     for (size_t r = 0; r < MANY; r++) {
         if (r % 4 == 1) logits[r * classes + r / 4 % classes] = NAN;
         for (size_t c = 0; c < classes && r % 8 >= 6; c++) logits[r * classes + c] = r % 8 == 6 ? -INFINITY : NAN;
     }
+    const float *few = kernel_copy(logits, FEW * classes);
     for (int64_t answer = 0; answer < 6; answer++) {
-        const size_t rows = answer == 5 ? 7 : answer == 4 ? MANY : 400;
-        int64_t *labels = kernel_bytes(MANY * sizeof *labels), *correct = kernel_bytes(sizeof *correct);
+        const size_t rows = answer == 5 ? 7 : answer == 4 ? MANY : FEW;
+        int64_t *labels = kernel_bytes(rows * sizeof *labels), *correct = kernel_bytes(sizeof *correct);
         *correct = 3;
-        for (int r = 0; r < MANY; r++) labels[r] = answer % 5;
-        ls_count_correct(kernel_stream(), correct, logits, labels, rows, classes);
+        for (size_t r = 0; r < rows; r++) labels[r] = answer % 5;
+        ls_count_correct(kernel_stream(), correct, rows == MANY ? logits : few, labels, rows, classes);
         kernel_done();
         assert_true(*correct > 3);
     }

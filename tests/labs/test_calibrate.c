@@ -320,7 +320,7 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_in
     assert_true(c->network_GBps > 0 && c->network_hop_us >= 0);
     assert_true(c->tables[LS_NODE_ALL_REDUCE].count > 0);
     assert_int_equal(c->tables[LS_NODE_BETWEEN].rows[0].bytes, 1024);
-    assert_int_equal(c->tables[LS_NODE_BETWEEN].count, 9);
+    assert_int_equal(c->tables[LS_NODE_BETWEEN].count, 7);
     ls_node_close(node);
 }
 

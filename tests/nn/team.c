@@ -113,7 +113,7 @@ static ls_status train_step(struct member *m, size_t step) {
     m->run->losses[m->rank][step] = loss;
     if (status == LS_OK) status = ls_optimizer_read_states(m->optimizer, &state);
     if (m->rank == 0) m->run->norms[step] = state.norm;
-    m->alike[(size_t)m->rank * TEAM_MOST_STEPS + step] = hash_alike(m->model);
+    if (m->group) m->alike[(size_t)m->rank * TEAM_MOST_STEPS + step] = hash_alike(m->model);
     return status == LS_OK ? ls_device_status(m->device) : status;
 }
 

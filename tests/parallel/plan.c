@@ -2,6 +2,7 @@
 #include "tests/parallel/plan.h"
 #include "tests/ddp_procs/inside.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,21 @@ static ls_status open_text(ls_dataset **out, const char *file, const ls_model *m
     return status;
 }
 
+/* Unzipped once: forked ranks inherit it from a process that has opened it. */
+static ls_dataset *digits;
+
+static ls_status open_digits(void) {
+    if (digits) return LS_OK;
+    return ls_dataset_open_idx(&digits, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
+}
+
 static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
     if (plan->text) return open_text(out, plan->text, model);
-    if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
+    if (plan->samples == 0) {
+        ls_status status = open_digits();
+        *out = digits;
+        return status;
+    }
     ls_sample_spec spec = ls_train_sample_spec(model);
     return ls_dataset_random(out, 42, plan->samples, &spec);
 }
@@ -78,7 +91,7 @@ bool samples_make(struct samples *samples, const struct plan *plan, const ls_mod
     if (good) good = read_batches(samples, plan, dataset, batches);
     if (!good) samples_free(samples);
     ls_batches_destroy(batches);
-    ls_dataset_close(dataset);
+    if (dataset != digits) ls_dataset_close(dataset);
     return good;
 }
 
@@ -120,7 +133,7 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
         if (s->parallel->loss_elsewhere) o->losses[k] = 0;
-        if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
+        if (status == LS_OK && look && !a->plan->losses_only) status = session_hash(s, &o->weights[k], &o->state[k]);
         struct ls_scaler_state scaler = {0};
         if (status == LS_OK && look) status = session_scaler(s, &scaler);
         o->scales[k] = scaler.scale;
@@ -186,14 +199,35 @@ static void prepare_products(void) {
     }
 }
 
-void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+/* The first device that a process binds to a core reads the machine's topology (some milliseconds): this process does
+ * it once, in a thread, so that it keeps all its cores. */
+static void *read_topology(void *unused) {
+    ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
+    ls_device *device;
+    (void)unused;
+    if (ls_device_open(&device, &options) != LS_OK || ls_device_bind_thread(device) != LS_OK) abort();
+    ls_device_close(device);
+    return NULL;
+}
+
+void prepare_training(void) {
+    static bool prepared;
+    pthread_t thread;
+    if (prepared) return;
     prepare_products();
+    if (pthread_create(&thread, NULL, read_topology, NULL) != 0 || pthread_join(thread, NULL) != 0) abort();
+    prepared = true;
+}
+
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    prepare_training();
     run_good_ranks(world_size, body, argument);
 }
 
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
     int ranks = plan_ranks(plan);
+    if (plan->samples == 0 && !plan->text) (void)open_digits(); /* ranks report failures */
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
     run_training_ranks(ranks, run_assignment, &assignment);
 }

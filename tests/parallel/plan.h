@@ -51,7 +51,8 @@ struct plan {
     const char *streams; /* LS_CPU_STREAMS; NULL: inline. With GPUs CUDA_ON_CPU_STREAMS; NULL: eager */
     /* GPUs instead of CPU devices: device (or rank) i gets GPU i modulo gpus; 0: CPU devices */
     int gpus;
-    bool rush; /* run_plan does not wait between the steps, so only the last step has an outcome */
+    bool rush;        /* run_plan does not wait between the steps, so only the last step has an outcome */
+    bool losses_only; /* run_plan hashes no weights */
     bool nccl; /* on GPUs, parameters and gradients are sent through NCCL; otherwise by copies (DP), staged (DDP) */
     bool sync_bn;
     int output_device; /* for DP */
@@ -110,7 +111,11 @@ struct plan_mode {
 };
 extern const struct plan_mode plan_modes[MODES];
 
-/* run_good_ranks for ranks that multiply matrices: oneDNN generates its machine code before the fork. */
+/* Does once, in a process that is about to fork ranks, what takes longer than most of their work: oneDNN generates the
+ * machine code of matrix multiplies, and the topology of the machine is read. */
+void prepare_training(void);
+
+/* prepare_training, then run_good_ranks. */
 void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument);
 
 /* The number of processes of the plan, and whether they are ranks of a group; the number of parts of the network, and

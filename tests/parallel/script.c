@@ -4,13 +4,11 @@
 
 #include "common/seam/options.h"
 
-enum { MOST_SAMPLES = 4 }; /* of a rank in a step */
-
 struct plan script_plan(const struct script *script, enum mode mode) {
     struct plan plan = {.mode = mode,
                         .devices = mode == MODE_DDP ? script->ranks : 1,
                         .model = script->model,
-                        .batch = (size_t)(MOST_SAMPLES * script->ranks),
+                        .batch = (size_t)(SCRIPT_MOST_SAMPLES * script->ranks),
                         .streams = script->streams,
                         .accumulate = mode == MODE_DDP ? script->accumulate : 0,
                         .bucket_cap_mb = 0.0005,
@@ -26,11 +24,11 @@ void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *mo
     ls_sample_spec spec = ls_train_sample_spec(model);
     ls_dataset *dataset;
     size_t inputs = ls_sample_input_count(&spec), room = (size_t)count + 1;
-    int64_t indices[MOST_SAMPLES * SCRIPT_RANKS];
+    int64_t indices[SCRIPT_STEP_SAMPLES];
     chunk->inputs = calloc(room * inputs, sizeof *chunk->inputs);
     chunk->labels = calloc(room, sizeof *chunk->labels);
     CHECK(chunk->inputs && chunk->labels);
-    CHECK(ls_dataset_random(&dataset, 7, 100 * SCRIPT_STEPS, &spec) == LS_OK);
+    CHECK(ls_dataset_random(&dataset, 7, SCRIPT_STEP_SAMPLES * SCRIPT_STEPS, &spec) == LS_OK);
     for (int i = 0; i < count; i++) indices[i] = first + i;
     CHECK(ls_dataset_read(dataset, indices, (size_t)count, chunk->inputs, chunk->labels, NULL) == LS_OK);
     ls_dataset_close(dataset);
@@ -75,7 +73,7 @@ ls_status player_join(const struct rank *rank, struct player *player, ls_batch *
     const struct script *script = player->script;
     bool over = player->step == script->steps;
     int count = over ? NONE : script->counts[player->step][rank->rank];
-    int first = over ? 0 : 100 * player->step + script_samples_before(script, player->step, rank->rank);
+    int first = over ? 0 : SCRIPT_STEP_SAMPLES * player->step + script_samples_before(script, player->step, rank->rank);
     chunk_read(rank, &player->chunk, player->session.model, first, count > 0 ? count : 0);
     *batch = count == NONE ? (ls_batch){0} : player->chunk.batch;
     ls_parallel *p = player->session.parallel;

@@ -1,15 +1,21 @@
 /* DDP ranks that run out of samples at different steps. A script is the number of samples of each rank in each step; a
- * player is a rank that follows it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1, ...
- * of a random data set, in the order of the ranks, so that reading all samples of a step gives the batch of all
+ * player is a rank that follows it, joining before every step. Each step has SCRIPT_STEP_SAMPLES numbers of a random data
+ * set, of which it uses the first ones, in the order of the ranks: reading all samples of a step gives the batch of all
  * ranks. */
 #ifndef TESTS_PARALLEL_SCRIPT_H
 #define TESTS_PARALLEL_SCRIPT_H
 
 #include "tests/parallel/plan.h"
 
-enum { SCRIPT_STEPS = 6, SCRIPT_RANKS = 4, NONE = -1 };
+enum {
+    SCRIPT_STEPS = 6,
+    SCRIPT_RANKS = 4,
+    SCRIPT_MOST_SAMPLES = 4, /* of a rank in a step */
+    SCRIPT_STEP_SAMPLES = SCRIPT_RANKS * SCRIPT_MOST_SAMPLES,
+    NONE = -1
+};
 
-/* Samples of each rank in each step, at most 4; NONE: it has run out. */
+/* Samples of each rank in each step; NONE: it has run out. */
 struct script {
     const char *model;
     int ranks;

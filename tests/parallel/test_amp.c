@@ -273,10 +273,12 @@ static void expect_to_follow_fp32(struct plan model) {
     outcomes_free(dp);
 }
 
-TEST(the_mlp_in_half_follows_fp32) { expect_to_follow_fp32((struct plan){.model = "mlp", .batch = 64, .steps = 20}); }
+TEST(the_mlp_in_half_follows_fp32) {
+    expect_to_follow_fp32((struct plan){.model = "mlp:784,64,10", .batch = 64, .steps = 20});
+}
 
 TEST(the_convnet_in_half_follows_fp32) {
-    expect_to_follow_fp32((struct plan){.model = "convnet", .batch = 16, .steps = 10});
+    expect_to_follow_fp32((struct plan){.model = "convnet", .batch = 8, .steps = 10});
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */

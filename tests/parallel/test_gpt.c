@@ -11,7 +11,7 @@
 #include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
-enum { STEPS = GPT_TINY_STEPS, FEW = 6 };
+enum { STEPS = GPT_TINY_STEPS, SOME = 10, FEW = 4 };
 
 static struct plan plan_of(enum mode mode, int devices, const char *text) {
     struct plan plan = gpt_tiny_plan(text);
@@ -36,9 +36,16 @@ static const struct run {
     {"adamw_micro4", "gpt_tiny_adamw_micro4_final", 3e-3, 0, 0, 1e-4, LS_ADAMW, 4},
 };
 
+/* The whole run on one device, and on two in each mode that has its own bits; the others have DataParallel's (below). */
+static bool takes_all_steps(const struct plan *plan) {
+    return plan->mode == MODE_SINGLE || (plan->devices == 2 && (plan->mode == MODE_DP || plan->mode >= MODE_SPLIT));
+}
+
 static struct plan plan_of_run(const struct run *run, enum mode mode, int devices, const char *text) {
     struct plan plan = plan_of(mode, devices, text);
-    plan.steps = STEPS + 1; /* the last step's gradients are read with the weights after all steps before it */
+    /* the last step's gradients are read with the weights after all steps before it */
+    plan.steps = takes_all_steps(&plan) ? STEPS + 1 : SOME;
+    plan.losses_only = true;
     plan.accumulate = run->accumulate;
     plan.optimizer = ls_optimizer_defaults(run->kind);
     plan.optimizer.learning_rate = run->learning_rate;
@@ -56,7 +63,7 @@ static void look_at_weights(struct session *s, struct outcome *o) {
 static void expect_losses(const struct plan *plan, const struct outcome *outcomes) {
     double losses[STEPS];
     gpt_tiny_losses(look_run->name, losses);
-    for (size_t k = 0; k < STEPS; k++) {
+    for (size_t k = 0; k < STEPS && k < plan->steps; k++) {
         double got = global_loss(plan, outcomes, k);
         if (!(fabs(got - losses[k]) <= 1e-5))
             fail_msg("%s, mode %d, %d devices: loss %zu is %.9g, in PyTorch %.9g", look_run->name, (int)plan->mode,
@@ -67,7 +74,7 @@ static void expect_losses(const struct plan *plan, const struct outcome *outcome
 static void expect_run(const struct plan *plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
-    run_plan(plan, outcomes, look_at_weights);
+    run_plan(plan, outcomes, takes_all_steps(plan) ? look_at_weights : NULL);
     for (int r = 0; r < plan_ranks(plan); r++) {
         assert_string_equal(outcomes[r].message, "");
         assert_int_equal(outcomes[r].status, LS_OK);
@@ -130,7 +137,7 @@ static void expect_modes_agree(int devices, ls_dtype precision, const char *text
     struct outcome *wanted = outcomes_run(&plan);
     for (int mode = MODE_DP; mode < MODE_SPLIT; mode++) {
         plan.mode = (enum mode)mode;
-        expect_same_weights(&plan, wanted);
+        if (mode != MODE_DP) expect_same_weights(&plan, wanted);
         plan.optimizer.offload = true;
         for (plan.every = 1; plan.every <= 2; plan.every++) expect_same_weights(&plan, wanted);
         plan.optimizer.offload = false;
@@ -141,9 +148,10 @@ static void expect_modes_agree(int devices, ls_dtype precision, const char *text
 
 TEST_IN(scratch, modes_have_the_same_bits) {
     const char *text = gpt_tiny_text();
-    for (int devices = 1; devices <= 4; devices *= 2)
-        for (int precision = LS_FP32; precision <= LS_BF16; precision++)
-            if (precision != LS_FP16) expect_modes_agree(devices, (ls_dtype)precision, text);
+    expect_modes_agree(1, LS_FP32, text);
+    expect_modes_agree(2, LS_FP32, text);
+    expect_modes_agree(2, LS_BF16, text);
+    expect_modes_agree(4, LS_BF16, text);
 }
 
 /* Recomputing activations changes no bit, also if micro-batches add up and the loss is scaled. */

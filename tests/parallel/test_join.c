@@ -17,6 +17,8 @@ enum { SEEDS = 2 };
 enum { SEEDS = 20 };
 #endif
 
+#define CONVNET "convnet:1x13x13,10"
+
 /* Batches of 4 2 3 and so on; a piece that is empty although its rank continues; two ranks that end together. */
 static const struct script uneven = {
     .model = "mlp:8,6,4",
@@ -79,7 +81,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
     const struct script *script = player->script;
     struct chunk whole;
     int step = player->step, count = script_samples(script, step);
-    chunk_read(rank, &whole, single.model, 100 * step, count);
+    chunk_read(rank, &whole, single.model, SCRIPT_STEP_SAMPLES * step, count);
     whole.batch.global_count = whole.batch.count;
     float *state, *copy;
     size_t floats;
@@ -179,7 +181,7 @@ static void mark(const struct player *player, int rank) {
 
 /* Before a forward the buffers are broadcast from the highest rank with samples. */
 static void buffers_rank(struct rank *rank) {
-    struct script script = {.model = "convnet",
+    struct script script = {.model = CONVNET,
                             .ranks = 3,
                             .counts = {{2, 2, 2}, {2, 2, NONE}, {2, 2, NONE}, {2, NONE, NONE}},
                             .steps = 4,
@@ -218,7 +220,7 @@ TEST(buffers_come_from_the_highest_rank_that_has_samples) { run_training_ranks(3
 /* If two ranks end together, the higher one counts as the last. */
 static void tie_rank(struct rank *rank) {
     struct script script = {
-        .model = "convnet", .ranks = 3, .counts = {{2, 2, 2}, {2, 2, NONE}}, .steps = 2, .join = {.enable = true}};
+        .model = CONVNET, .ranks = 3, .counts = {{2, 2, 2}, {2, 2, NONE}}, .steps = 2, .join = {.enable = true}};
     struct player player;
     player_open(rank, &player, &script, NULL);
     player_play(rank, &player, NULL);
@@ -314,7 +316,7 @@ static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *stream
 
 static void shuffled_rank(struct rank *rank) {
     const struct script *script = rank->argument;
-    bool slow = strcmp(script->model, "convnet") == 0;
+    bool slow = strcmp(script->model, CONVNET) == 0;
     expect_same_bits_in_any_order(rank, slow ? 1 + SEEDS / 10 : SEEDS, state_after);
 }
 
@@ -323,7 +325,7 @@ TEST(every_order_gives_the_same_bits) {
     script.optimizer = LS_ADAM;
     script.join.divide_by_initial_world_size = true;
     run_training_ranks(script.ranks, shuffled_rank, &script);
-    script.model = "convnet"; /* buffers are broadcast once a step */
+    script.model = CONVNET; /* buffers are broadcast once a step */
     script.accumulate = 2;
     run_training_ranks(script.ranks, shuffled_rank, &script);
 }

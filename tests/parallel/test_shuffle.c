@@ -9,7 +9,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 20, MANY_DEVICES_SEEDS = 4, CONVNET_SEEDS = 1 };
 #else
-enum { SEEDS = 100, MANY_DEVICES_SEEDS = 30, CONVNET_SEEDS = 5 };
+enum { SEEDS = 40, MANY_DEVICES_SEEDS = 12, CONVNET_SEEDS = 5 };
 #endif
 
 /* Orders within which a missing wait must be visible. */
@@ -17,9 +17,10 @@ enum { RED_SEEDS = 10 };
 
 /* Small, so that many orders can be tried; a few buckets after the first step. */
 static const struct plan mlp = {.devices = 2, .model = "mlp:64,32,32,10", .batch = 16, .steps = 4, .samples = 100};
-static const struct plan convnet = {.devices = 4, .model = "convnet", .batch = 16, .steps = 3, .samples = 100};
+static const struct plan convnet = {.devices = 4, .model = "convnet:1x8x8,10", .batch = 16, .steps = 3, .samples = 100};
 /* one device each, for errors that only batch norm's buffers show */
-static const struct plan small_convnet = {.devices = 2, .model = "convnet", .batch = 4, .steps = 3, .samples = 100};
+static const struct plan small_convnet = {
+    .devices = 2, .model = "convnet:1x8x8,10", .batch = 4, .steps = 3, .samples = 100};
 
 static struct plan make(struct plan plan, enum mode mode) {
     plan.mode = mode;

@@ -9,19 +9,20 @@
 #include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
-enum { PARAMETERS_CAPACITY = 1 << 18 };
+enum { PARAMETERS_CAPACITY = 1 << 16 };
 
 static const int device_counts[] = {3, 5, 6, 8};
 enum { DEVICE_COUNTS = sizeof device_counts / sizeof *device_counts };
 
 static struct plan mlp_plan(void) {
-    struct plan plan = {.mode = MODE_SINGLE, .devices = 1, .model = "mlp", .batch = 100, .steps = 20};
+    struct plan plan = {.mode = MODE_SINGLE, .devices = 1, .model = "mlp:784,64,10", .batch = 100, .steps = 20};
     plan.optimizer = ls_optimizer_defaults(LS_ADAM);
     return plan;
 }
 
 static struct plan convnet_plan(void) {
-    struct plan plan = {.mode = MODE_SINGLE, .devices = 1, .model = "convnet", .batch = 100, .steps = 8};
+    struct plan plan = {
+        .mode = MODE_SINGLE, .devices = 1, .model = "convnet:1x13x13,10", .batch = 100, .steps = 8, .samples = 300};
     plan.optimizer = ls_optimizer_defaults(LS_SGD);
     plan.optimizer.learning_rate = 0.01;
     plan.optimizer.momentum = 0.9;

@@ -7,7 +7,7 @@
 #define RESIDENT_BATCH 16
 
 /* Runs `line` (words in front of a program's name, the program, its options) with --resident-batches `kept` on data of
- * ten batches, and without it on data of the first `kept` of them: every loss and the weights must be the same. */
+ * six batches, and without it on data of the first `kept` of them: every loss and the weights must be the same. */
 void resident_expect_same(const char *line, int kept);
 
 #endif

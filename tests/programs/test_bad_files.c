@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
@@ -115,7 +116,12 @@ TEST_IN(programs, test_damaged_gzip) {
     size_t nbytes;
     write_folder();
     unlink(scratch_path(train_images));
-    unsigned char *images = scratch_read("data/digits/train-images-idx3-ubyte.gz", &nbytes);
+    unsigned char *plain = scratch_read("data/digits/train-images-idx3-ubyte", &nbytes);
+    gzFile packed = gzopen(scratch_path(name), "wb");
+    assert_int_equal(gzwrite(packed, plain, (unsigned)nbytes), nbytes);
+    assert_int_equal(gzclose(packed), Z_OK);
+    unsigned char *images = scratch_read(scratch_path(name), &nbytes);
+    free(plain);
     scratch_write(name, images, nbytes / 2);
     expect_bad_data("is truncated: the file ends within sample");
     unlink(scratch_path(train_images));

@@ -21,6 +21,11 @@ enum { RANKS_MAX = 8 };
  * evenly. */
 static const char *const endless = "--model mlp:784,32,10 --batch-size 60 --epochs 100000 --no-evaluate --quiet";
 
+#define SHALLOW "mlp:784,32,10"
+#define DEEP "mlp:784,32,32,32,32,32,32,32,32,10" /* many blocks */
+
+enum { INTO_TRAINING_US = 10000 }; /* after the line before the first step: by now a rank is somewhere in a step */
+
 typedef struct job {
     program ranks[RANKS_MAX];
     int world_size, port;
@@ -74,7 +79,7 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
     j.streams = streams;
     start_ranks(&j, -1, options);
     program_await(&j.ranks[0], "\n"); /* the line before the first step */
-    usleep(150000);                   /* by now it is somewhere in a step */
+    usleep(INTO_TRAINING_US);
     for (int r = 0; r < world_size; r++) program_expect_no_named_files(j.ranks[r].pid);
     kill(j.ranks[lost].pid, SIGKILL);
     assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
@@ -83,38 +88,38 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
 }
 
 TEST_IN(programs, test_a_rank_is_killed) {
-    kill_one(2, 1, "inline", "mlp", "--allreduce naive");
-    kill_one(2, 0, "threads", "mlp", "--allreduce direct");
-    kill_one(2, 1, "threads", "deep", "--allreduce direct");
-    kill_one(3, 0, "inline", "mlp", "--allreduce naive");
+    kill_one(2, 1, "inline", SHALLOW, "--allreduce naive");
+    kill_one(2, 0, "threads", SHALLOW, "--allreduce direct");
+    kill_one(2, 1, "threads", DEEP, "--allreduce direct --bucket-cap-mb 0.01");
+    kill_one(3, 0, "inline", SHALLOW, "--allreduce naive");
     kill_one(3, 1, "threads", "convnet", "--allreduce naive");
-    kill_one(3, 2, "inline", "mlp", "--allreduce direct");
-    kill_one(3, 1, "threads", "mlp", "--compress topk:0.1"); /* lists, in a gather */
+    kill_one(3, 2, "inline", SHALLOW, "--allreduce direct");
+    kill_one(3, 1, "threads", SHALLOW, "--compress topk:0.1"); /* lists, in a gather */
 }
 
 TEST_IN(programs, test_an_owner_of_shards_is_killed) {
-    kill_one(2, 1, "threads", "deep", "--shard-state 1");
-    kill_one(3, 0, "inline", "mlp", "--shard-state 2 --clip-norm 1");
-    kill_one(3, 2, "threads", "mlp", "--shard-state 2 --bucket-cap-mb 0.1");
-    kill_one(2, 0, "inline", "deep", "--shard-state 3");
+    kill_one(2, 1, "threads", DEEP, "--shard-state 1 --bucket-cap-mb 0.01");
+    kill_one(3, 0, "inline", SHALLOW, "--shard-state 2 --clip-norm 1");
+    kill_one(3, 2, "threads", SHALLOW, "--shard-state 2 --bucket-cap-mb 0.01");
+    kill_one(2, 0, "inline", DEEP, "--shard-state 3");
     kill_one(3, 1, "threads", "convnet", "--shard-state 3 --sync-bn --prefetch-blocks 0");
-    kill_one(3, 2, "threads", "deep", "--shard-state 3 --prefetch-blocks 2 --checkpoint-activations sqrt");
+    kill_one(3, 2, "threads", DEEP, "--shard-state 3 --prefetch-blocks 2 --checkpoint-activations sqrt");
 }
 
 /* In a send, in a receive or in between; in a grid also while it waits for the other replica. */
 TEST_IN(programs, test_a_stage_is_killed) {
-    kill_one(3, 0, "inline", "deep", "--pipeline 3 --accumulate 6");
+    kill_one(3, 0, "inline", DEEP, "--pipeline 3 --accumulate 6");
     kill_one(3, 1, "threads", "convnet", "--pipeline 3 --accumulate 2 --schedule gpipe");
     kill_one(3, 2, "inline", "convnet", "--pipeline 3 --accumulate 4");
-    kill_one(4, 1, "inline", "mlp", "--pipeline 2 --accumulate 3");
-    kill_one(4, 2, "threads", "mlp", "--pipeline 2 --schedule gpipe --clip-norm 1");
+    kill_one(4, 1, "inline", SHALLOW, "--pipeline 2 --accumulate 3");
+    kill_one(4, 2, "threads", SHALLOW, "--pipeline 2 --schedule gpipe --clip-norm 1");
     kill_one(4, 3, "inline", "convnet", "--pipeline 2 --accumulate 2 --shard-state 1");
 }
 
 /* In an all-reduce, a gather or a scatter of layers that ranks share, or of gradients: the others wait in one of the
  * groups. */
 TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
-    kill_one(2, 1, "inline", "mlp", "--tensor 2");
+    kill_one(2, 1, "inline", SHALLOW, "--tensor 2");
     kill_one(4, 2, "threads", "convnet", "--tensor 2");
     kill_one(2, 0, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel");
     kill_one(4, 3, "inline", "gpt:2,4,32,16", "--data sums:1 --tensor 4 --sequence-parallel");
@@ -147,7 +152,7 @@ TEST_IN(programs, test_a_rank_is_stopped) {
         snprintf(options, sizeof options, "%s --timeout 2 %s", endless, rows[i].how);
         start_ranks(&jobs[i], -1, options);
         program_await(&jobs[i].ranks[0], "\n"); /* the line before the first step; an epoch of gpt takes seconds */
-        usleep(150000);
+        usleep(INTO_TRAINING_US);
         kill(jobs[i].ranks[rows[i].stopped].pid, SIGSTOP);
     }
     for (int i = 0; i < JOBS; i++) {

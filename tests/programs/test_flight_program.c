@@ -12,6 +12,7 @@
 #include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/programs/small_images.h"
 
 static const char *const train = "ddp_train --spawn 3 --model mlp:784,32,10 --batch-size 60 --no-evaluate --quiet";
 
@@ -78,42 +79,45 @@ TEST_IN(programs, a_good_run_leaves_no_record) {
     assert_non_null(strstr(p.err_text, "/none: No such file or directory; give a folder that can be written"));
 }
 
-/* A run with the option succeeds, with the bits of one without. */
-static void expect_same_bits(const char *run, const char *option) {
+/* A run with each of the options succeeds, with the bits of one without. The evaluation does not change them. */
+static void expect_same_bits(const char *run, const char *option, const char *another) {
     static program p;
-    char plain[PROGRAM_HASH + 1], compared[PROGRAM_HASH + 1];
-    assert_int_equal(program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet", run), 0);
-    program_read_hash(&p, plain);
-    if (program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet %s", run, option) != 0)
-        fail_msg("%s: %s", run, p.err_text);
-    program_read_hash(&p, compared);
-    assert_string_equal(plain, compared);
+    const char *const options[] = {"--no-evaluate", option, another};
+    char data[700] = "", plain[PROGRAM_HASH + 1], compared[PROGRAM_HASH + 1];
+    if (strstr(run, "convnet")) snprintf(data, sizeof data, "--data %s", small_images("images", 120, 40));
+    for (size_t i = 0; i < COUNT_OF(options) && options[i]; i++) {
+        if (program_run(&p, "ddp_train %s %s --steps 3 --batch-size 24 --quiet %s", run, data, options[i]) != 0)
+            fail_msg("%s %s: %s", run, options[i], p.err_text);
+        program_read_hash(&p, i == 0 ? plain : compared);
+        if (i > 0) assert_string_equal(plain, compared);
+    }
 }
 
-static const char *const good_runs[] = {
-    "--spawn 3 --model convnet --uneven --join",
-    "--spawn 3 --model convnet --shard-state 3 --sync-bn",
-    "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
-    "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
-    "--spawn 3 --model branched --find-unused",
-};
-
-/* Labels are also the same on all ranks, whatever these share. */
-TEST_IN(programs, debug_collectives_has_nothing_against_good_runs) {
-    for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-collectives");
-    expect_same_bits("--spawn 2 --model mlp --compress topk:0.1 --clip-norm 1 --debug-ranks", "--debug-collectives");
+/* Labels of operations are the same on all ranks, whatever these share, and so are those of values
+ * (tests/ddp_procs/test_debug_values.c). */
+TEST_IN(programs, labels_have_nothing_against_good_runs) {
+    static const char *const good_runs[] = {
+        "--spawn 3 --model convnet --uneven --join",
+        "--spawn 3 --model convnet --shard-state 3 --sync-bn",
+        "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
+        "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
+        "--spawn 3 --model branched --find-unused",
+    };
+    for (size_t i = 0; i < COUNT_OF(good_runs); i++)
+        expect_same_bits(good_runs[i], "--debug-collectives", "--debug-values");
+    expect_same_bits("--spawn 2 --model mlp:784,32,10 --compress topk:0.1 --clip-norm 1 --debug-ranks",
+                     "--debug-collectives", NULL);
 }
 
-/* Nor have labels of values (tests/ddp_procs/test_debug_values.c), including half precision and recomputed segments. */
-TEST_IN(programs, debug_values_has_nothing_against_good_runs) {
-    for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-values");
+/* Including half precision and recomputed segments. */
+TEST_IN(programs, labels_of_values_have_nothing_against_good_runs) {
     expect_same_bits("--spawn 2 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --precision bf16 "
                      "--checkpoint-activations 1",
-                     "--debug-values");
+                     "--debug-values", NULL);
     expect_same_bits("--spawn 2 --model gpt:2,2,32,16 --data sums:1 --shard-state 3 --prefetch-blocks 1 "
                      "--checkpoint-activations 1",
-                     "--debug-values --debug-collectives");
-    expect_same_bits("--spawn 4 --model convnet --tensor 2 --pipeline 2 --precision fp16", "--debug-values");
+                     "--debug-values --debug-collectives", NULL);
+    expect_same_bits("--spawn 4 --model convnet --tensor 2 --pipeline 2 --precision fp16", "--debug-values", NULL);
 }
 
 /* The others wait for it before the operation, unless it died within one. */

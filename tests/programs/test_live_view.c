@@ -161,9 +161,11 @@ static void run_view(const struct view *view, struct terminal *t, program *p) {
     }
 }
 
+#define SMALL "--model mlp:784,32,10"
+
 TEST_IN(programs, test_the_view_shows_all_devices_and_vanishes) {
     static const struct view views[] = {
-        {"dp_train --devices 3 --steps 40 --metrics /dev/null",
+        {"dp_train " SMALL " --devices 3 --steps 40 --metrics /dev/null",
          "TERM=xterm",
          24,
          80,
@@ -173,19 +175,19 @@ TEST_IN(programs, test_the_view_shows_all_devices_and_vanishes) {
          24,
          80,
          {"/40  epoch ", " ms a step", "     0  ", " MiB"}},
-        {"ddp_train --spawn 3 --batch-size 66 --steps 40 --metrics /dev/null",
+        {"ddp_train " SMALL " --spawn 3 --batch-size 66 --steps 40 --metrics /dev/null",
          "TERM=xterm",
          24,
          80,
          {"/40  epoch ", "rank  device ", "   0       0  ", "   1       1  ", "   2       2  "}},
-        {"ddp_train --steps 40 --metrics /dev/null", "TERM=xterm", 24, 80, {"/40  epoch ", "     0  "}},
+        {"ddp_train " SMALL " --steps 40 --metrics /dev/null", "TERM=xterm", 24, 80, {"/40  epoch ", "     0  "}},
         /* more devices than lines, and lines wider than the terminal */
-        {"dp_train --devices 64 --steps 4 --metrics /dev/null",
+        {"dp_train " SMALL " --devices 64 --steps 4 --metrics /dev/null",
          "TERM=xterm",
          10,
          30,
          {"step ", "device", "     5  ", "and 58 more devices"}},
-        {"dp_train --devices 2 --steps 40 --metrics /dev/null", "TERM=xterm", 2, 5, {"step"}},
+        {"dp_train " SMALL " --devices 2 --steps 40 --metrics /dev/null", "TERM=xterm", 2, 5, {"step"}},
     };
     static struct terminal t;
     static program p;
@@ -204,10 +206,10 @@ TEST_IN(programs, test_the_view_shows_all_devices_and_vanishes) {
 
 TEST_IN(programs, test_nobody_asked_for_a_view) {
     static const struct view views[] = {
-        {"dp_train --devices 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
-        {"ddp_train --spawn 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
-        {"dp_train --devices 2 --steps 3 --metrics /dev/null", "TERM=dumb", 24, 80, {NULL}},
-        {"dp_train --devices 2 --steps 40 --summary -", "TERM=xterm", 24, 80, {NULL}},
+        {"dp_train " SMALL " --devices 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
+        {"ddp_train " SMALL " --spawn 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
+        {"dp_train " SMALL " --devices 2 --steps 3 --metrics /dev/null", "TERM=dumb", 24, 80, {NULL}},
+        {"dp_train " SMALL " --devices 2 --steps 40 --summary -", "TERM=xterm", 24, 80, {NULL}},
     };
     static struct terminal t;
     static program p;
@@ -217,8 +219,11 @@ TEST_IN(programs, test_nobody_asked_for_a_view) {
         assert_true(is_empty(&t) && t.frames == 0);
     }
     /* not a terminal: nothing, see test_good_runs; without colours: no bold line */
-    static const struct view plain = {
-        "dp_train --devices 2 --steps 40 --metrics /dev/null", "TERM=xterm NO_COLOR=1", 24, 80, {"device", "     1  "}};
+    static const struct view plain = {"dp_train " SMALL " --devices 2 --steps 40 --metrics /dev/null",
+                                      "TERM=xterm NO_COLOR=1",
+                                      24,
+                                      80,
+                                      {"device", "     1  "}};
     run_view(&plain, &t, &p);
     assert_true(p.status == 0 && t.frames > 0 && !t.bold);
 }
@@ -226,12 +231,12 @@ TEST_IN(programs, test_nobody_asked_for_a_view) {
 /* After a failure the last frame stays, with the error lines below it. */
 TEST_IN(programs, test_errors_stand_below_the_view) {
     static const struct view views[] = {
-        {"dp_train --devices 2 --lr 1e30 --metrics /dev/null",
+        {"dp_train " SMALL " --devices 2 --lr 1e30 --metrics /dev/null",
          "TERM=xterm",
          24,
          200,
          {"step 1/", "error: step 1 (epoch 0): the loss is nan"}},
-        {"ddp_train --spawn 2 --lr 1e30 --metrics /dev/null",
+        {"ddp_train " SMALL " --spawn 2 --lr 1e30 --metrics /dev/null",
          "TERM=xterm",
          24,
          200,

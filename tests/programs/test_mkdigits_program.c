@@ -109,7 +109,7 @@ TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
     assert_int_equal(program_run(&p, "mkdigits %s --count 10 --test-count 10 --source data/digits", other), 0);
     program_run(&p, "mkdigits data/digits --source %s", other);
     assert_int_equal(p.status, 1);
-    assert_non_null(strstr(p.err_text, "data/digits holds another data set (train-images-idx3-ubyte.gz)"));
+    assert_non_null(strstr(p.err_text, "data/digits holds another data set (train-labels-idx1-ubyte.gz)"));
     program_run(&p, "STREAMS=full mkdigits %s --count 10 --test-count 10", set_path());
     assert_int_equal(p.status, 1);
     assert_non_null(strstr(p.err_text, "cannot write all of the results to standard output"));

@@ -12,6 +12,7 @@
 #include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/programs/small_images.h"
 
 struct mode {
     const char *line;
@@ -65,9 +66,12 @@ static void expect_lines(const char *path, int lines, bool json) {
 
 /* A learning rate of 1e30: the first step is fine, the second is not. */
 TEST_IN(programs, test_a_learning_rate_that_is_too_high) {
-    static const char *const models[] = {"mlp", "convnet"}, *const places[] = {"the output of fc2",
-                                                                               "the output of conv2"};
+    static const char *const places[] = {"the output of fc2", "the output of conv2"};
     static program p;
+    char convnet[700];
+    snprintf(convnet, sizeof convnet, "convnet --batch-size 16 --data %s/images", scratch_folder());
+    const char *const models[] = {"mlp:784,8,10", convnet};
+    (void)small_images("images", 32, 1);
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
         for (int i = 0; i < 2; i++) {
             const char *metrics = scratch_path("metrics"), *losses = scratch_path("losses");
@@ -80,7 +84,7 @@ TEST_IN(programs, test_a_learning_rate_that_is_too_high) {
             assert_non_null(strstr(p.err_text, "; lower --lr, or look at the data\n"));
             expect_lines(metrics, 1, true);
             expect_lines(losses, 1, false);
-            assert_int_equal(scratch_file_count(), 2); /* no weights */
+            assert_int_equal(scratch_file_count(), 3); /* with the images, and no weights */
         }
     }
 }
@@ -148,7 +152,7 @@ TEST_IN(programs, test_shuffled_streams_name_the_step) {
         char line[128];
         snprintf(line, sizeof line, "LS_CPU_STREAMS=shuffle:%zu %s", m, modes[m].line);
         struct mode shuffled = {line, modes[m].ranks, modes[m].launcher};
-        program_run(&p, "%s --lr 1e30 --dump-losses %s", line, scratch_path("losses"));
+        program_run(&p, "%s --model mlp:784,8,10 --lr 1e30 --dump-losses %s", line, scratch_path("losses"));
         expect_stop(&shuffled, &p, "step 1 (epoch 0): the loss is nan; lower --lr, or look at the data");
         expect_lines(scratch_path("losses"), 1, false);
     }

@@ -11,6 +11,8 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
+#define SMALL "--model mlp:784,32,10"
+
 static program p;
 
 static void expect_said(const char *text, const char *line) {
@@ -36,24 +38,25 @@ TEST_IN(programs, a_run_says_what_its_options_come_to) {
     static const struct {
         const char *line, *said[4];
     } runs[] = {
-        {"dp_train --single --steps 1",
+        {"dp_train --single --steps 1 --no-evaluate",
          {"\nbatch: 64 samples a step\n", "\nlearning rate: 0.001\n",
           "\nsamples: 1500 an epoch in 24 steps (the last of 28); 1 step in all\n"}},
         {"dp_train --devices 2 --per-device-batch 8 --accumulate 4 --lr-scale linear --warmup-steps 10 --lr-schedule "
          "cosine "
-         "--lr-min 1e-5 --epochs 1 --drop-last",
+         "--lr-min 1e-5 --epochs 1 --drop-last --no-evaluate",
          {"\nbatch: 64 samples a step = 2 devices x 8 x 4 micro-batches\n",
           "\nlearning rate: 0.002 = 0.001 x 2 devices (linear), 10 steps of warm-up, then cosine to 1e-05 in 13 "
           "steps\n",
           "\nsamples: 1500 an epoch in 23 steps, 28 dropped; 23 steps in all\n"}},
-        {"dp_train --devices 3 --batch-size 64 --accumulate 3 --steps 1 --lr-scale sqrt --lr-schedule step",
+        {"dp_train --devices 3 --batch-size 64 --accumulate 3 --steps 1 --no-evaluate --lr-scale sqrt --lr-schedule "
+         "step",
          {"\nbatch: 64 samples a step on 3 devices in 3 micro-batches, not evenly: 6 to 8 on a device at a time\n",
           "\nlearning rate: 0.00173205081 = 0.001 x sqrt(3 devices), times 0.1 every 30 epochs\n"}},
         {"ddp_train --spawn 4 --batch-size 28 --epochs 1 --precision fp16 --init-scale 1024",
          {"\nbatch: 28 samples a step = 4 devices x 7\n",
           "\nsamples: 1500 an epoch in 54 steps (the last of 16), 375 a rank; 54 steps in all\n",
           "\nprecision: fp16, loss scale 1024, doubled after 2000 steps in a row without infinities\n",
-          "\nbytes a step: each rank all-reduce 814144 (gradients; ring and direct send 2 x 3/4 of them)\n"}},
+          "\nbytes a step: each rank all-reduce 101824 (gradients; ring and direct send 2 x 3/4 of them)\n"}},
         {"ddp_train --spawn 7 --batch-size 70 --steps 2 --no-evaluate --precision bf16",
          {"\nsamples: 1500 an epoch in 22 steps (the last of 35), 215 a rank, 5 repeated; 2 steps in all\n",
           "\nprecision: bf16\n"}},
@@ -64,12 +67,14 @@ TEST_IN(programs, a_run_says_what_its_options_come_to) {
          {"\nbatch: 9 samples a step on 4 devices, not evenly: 0 to 3 on a device at a time\n",
           "\nbytes a step: device 0 gather 120 (outputs); devices 2 to 3 scatter 9528 (inputs and output gradients), "
           "replicate "
-          "814144 (parameters), gather 120 (outputs), reduce 814144 (gradients); device 5 nothing\n"}},
+          "101824 (parameters), gather 120 (outputs), reduce 101824 (gradients); device 5 nothing\n"}},
         {"dp_train --single --data stream:data/digits --no-shuffle --steps 2 --no-evaluate",
          {"\nsamples: a stream of unknown length; 2 steps in all\n"}},
     };
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
-        expect_run(runs[i].line);
+        char line[300];
+        snprintf(line, sizeof line, "%s " SMALL, runs[i].line);
+        expect_run(line);
         for (size_t s = 0; s < COUNT_OF(runs[i].said) && runs[i].said[s]; s++) expect_said(p.out_text, runs[i].said[s]);
         bool alone = strstr(runs[i].line, "--single") != NULL; /* no communication */
         assert_true((strstr(p.out_text, "\nbytes a step:") == NULL) == alone);
@@ -101,7 +106,8 @@ static void expect_announced_bytes(const char *line, bool ranks) {
                                          "reduce",  "all-reduce", "tensor",    "optimizer"};
     char command[512];
     size_t nbytes;
-    snprintf(command, sizeof command, "%s --steps 22 --no-evaluate --summary %s", line, scratch_path("summary"));
+    snprintf(command, sizeof command, "%s %s --steps 12 --no-evaluate --summary %s", line,
+             strstr(line, "--model") ? "" : SMALL, scratch_path("summary"));
     expect_run(command);
     const char *said = strstr(p.out_text, "\nbytes a step:");
     if (!said) fail_msg("%s does not say what travels: %s", line, p.out_text);
@@ -128,7 +134,7 @@ static void expect_announced_bytes(const char *line, bool ranks) {
 TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("dp_train --devices 2", false);
     expect_announced_bytes("dp_train --devices 2 --accumulate 4 --output-device 1 --precision fp16", false);
-    expect_announced_bytes("dp_train --devices 3 --accumulate 3 --model mlp:784,20,10", false);
+    expect_announced_bytes("dp_train --devices 3 --accumulate 3", false);
     expect_announced_bytes("dp_train --device-ids 0,2,4,7 --batch-size 9", false); /* pieces of 3 3 3 0 */
     expect_announced_bytes("ddp_train --spawn 2 --model convnet --batch-size 8", true);
     expect_announced_bytes("ddp_train --spawn 2 --compress fp16", true);
@@ -157,7 +163,8 @@ static void expect_skipped_steps(const char *program_line) {
     double scale = ldexp(1, 30), warm = 0.001 * 2;
     int skipped = 0;
     snprintf(command, sizeof command,
-             "%s --steps %d --precision fp16 --init-scale 1073741824 --lr-scale linear --warmup-steps %d --no-evaluate "
+             "%s " SMALL
+             " --steps %d --precision fp16 --init-scale 1073741824 --lr-scale linear --warmup-steps %d --no-evaluate "
              "--metrics %s",
              program_line, STEPS, WARMUP, scratch_path("metrics"));
     expect_run(command);

@@ -14,7 +14,7 @@ enum { LINE = 300 };
 /* Runs the line; returns whether the hash's line has the hint. */
 static bool run(const char *line, const char *options, char hash[PROGRAM_HASH + 1]) {
     static program p;
-    program_run(&p, "%s --steps 6 --no-evaluate --quiet %s", line, options);
+    program_run(&p, "%s --model mlp:784,32,10 --steps 6 --no-evaluate --quiet %s", line, options);
     if (p.status != 0) fail_msg("%s %s: status %d, %s", line, options, p.status, p.err_text);
     program_read_hash(&p, hash);
     return strstr(p.out_text, HINT) != NULL;
@@ -26,10 +26,18 @@ struct row {
     bool same;
 };
 
+/* DataParallel's run; that of the row before is not repeated. */
+static const char *run_dp(const struct row *row) {
+    static char line[LINE], before[LINE], hash[PROGRAM_HASH + 1];
+    snprintf(line, sizeof line, "dp_train --devices %d %s", row->devices, row->both);
+    if (strcmp(line, before) != 0) assert_false(run(line, "", hash));
+    memcpy(before, line, sizeof before);
+    return hash;
+}
+
 static void expect_row(const struct row *row) {
-    char line[LINE], dp[PROGRAM_HASH + 1], ddp[PROGRAM_HASH + 1];
-    snprintf(line, sizeof line, "dp_train --devices %d", row->devices);
-    assert_false(run(line, row->both, dp));
+    char line[LINE], ddp[PROGRAM_HASH + 1];
+    const char *dp = run_dp(row);
     snprintf(line, sizeof line, "ddp_train --spawn %d %s", row->devices, row->ddp);
     bool strided = strstr(row->ddp, "contiguous") == NULL;
     if (run(line, row->both, ddp) != strided) fail_msg("%s: the hint is there, or is not", line);

@@ -90,17 +90,17 @@ static void write_split(const char *split, int count) {
     free(bytes);
 }
 
-/* Nearly all of an epoch's time is the evaluation of 20,000 samples: when the rank is stopped, the others wait in the
+/* Nearly all of an epoch's time is the evaluation of 10,000 samples: when the rank is stopped, the others wait in the
  * all-reduce of three sums. In the few cases in which it was in the epoch's only step, it is also named. */
 TEST_IN(programs, test_a_rank_is_stopped_in_an_evaluation) {
     enum { TRIES = 8 };
     static program jobs[2];
     write_split("train", 60);
-    write_split("t10k", 20000);
+    write_split("t10k", 10000);
     bool met[2] = {false, false};
     for (int try = 0; try < TRIES && !(met[0] && met[1]); try++) {
         for (int victim = 0; victim < 2; victim++) {
-            program_start(&jobs[victim], LAUNCH TRAINS " --model mlp:784,128,10 --data %s", scratch_folder());
+            program_start(&jobs[victim], LAUNCH TRAINS " --model mlp:784,32,10 --data %s", scratch_folder());
             program_await(&jobs[victim], "\nepoch ");
             usleep(20000);
             kill(program_rank(&jobs[victim], victim), SIGSTOP);
@@ -142,7 +142,7 @@ static void await_stop(pid_t pid) {
     }
 }
 
-/* Rank 0 writes a checkpoint of 10 MB after each step, so that it is often writing. Stopped there, it leaves the last
+/* Rank 0 writes a checkpoint of 2 MB after each step, so that it is often writing. Stopped there, it leaves the last
  * one unchanged; if another rank is stopped meanwhile, the new one is in place. Either can be resumed, and no other
  * file is left. */
 TEST_IN(programs, test_a_rank_is_stopped_while_a_checkpoint_is_written) {
@@ -152,8 +152,7 @@ TEST_IN(programs, test_a_rank_is_stopped_while_a_checkpoint_is_written) {
         char name[16];
         snprintf(name, sizeof name, "saved%d", victim);
         program *p = &jobs[victim];
-        program_start(p,
-                      LAUNCH TRAINS " --model mlp:784,3000,10 --optimizer sgd --no-evaluate --save %s --save-every 1",
+        program_start(p, LAUNCH TRAINS " --model mlp:784,600,10 --optimizer sgd --no-evaluate --save %s --save-every 1",
                       scratch_path(name));
         program_await(p, "\n");
         while (access(scratch_path(name), F_OK) != 0) usleep(1000);
@@ -172,8 +171,8 @@ TEST_IN(programs, test_a_rank_is_stopped_while_a_checkpoint_is_written) {
         expect_named(p, victim, victim == 0 ? "all_gather of 1 int64 elements " : NULL);
         assert_int_equal(scratch_file_count(), victim + 1);
         if (program_run(&after,
-                        "dp_train --single --batch-size 60 --model mlp:784,3000,10 --optimizer sgd --no-evaluate "
-                        "--quiet --epochs 1 --init %s",
+                        "dp_train --single --batch-size 60 --model mlp:784,600,10 --optimizer sgd --no-evaluate "
+                        "--quiet --steps 1 --init %s",
                         scratch_path(name)) != 0)
             fail_msg("the checkpoint is not whole: %s", after.err_text);
     }

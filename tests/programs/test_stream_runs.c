@@ -7,6 +7,8 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
+#define SMALL "--model mlp:784,16,10"
+
 static program p;
 
 static void expect_status(int status, const char *line) {
@@ -23,12 +25,12 @@ static void weights_of(const char *line, char hash[17]) {
 
 TEST_IN(programs, test_one_rank_sees_the_files_order) {
     static const char *const lines[] = {
-        "dp_train --single --epochs 2 --data stream:data/digits --no-shuffle --workers 0",
-        "dp_train --single --epochs 2 --data stream:data/digits --no-shuffle",
-        "ddp_train --epochs 2 --data stream:data/digits --no-shuffle --prefetch 1",
+        "dp_train --single " SMALL " --epochs 2 --data stream:data/digits --no-shuffle --workers 0",
+        "dp_train --single " SMALL " --epochs 2 --data stream:data/digits --no-shuffle",
+        "ddp_train " SMALL " --epochs 2 --data stream:data/digits --no-shuffle --prefetch 1",
     };
     char folder[17], stream[17];
-    weights_of("dp_train --single --epochs 2 --no-shuffle", folder);
+    weights_of("dp_train --single " SMALL " --epochs 2 --no-shuffle", folder);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         weights_of(lines[i], stream);
         assert_string_equal(stream, folder);
@@ -41,7 +43,8 @@ TEST_IN(programs, test_ranks_and_workers_share_a_stream) {
     for (int workers = 1; workers <= 3; workers += 2) {
         bool warned = workers > 1 && 3 * workers > ls_usable_cores();
         snprintf(line, sizeof line,
-                 "ddp_train --spawn 3 --batch-size 60 --epochs 2 --data stream:data/digits --join --workers %d",
+                 "ddp_train --spawn 3 --batch-size 60 " SMALL
+                 " --epochs 2 --data stream:data/digits --join --workers %d",
                  workers);
         weights_of(line, first);
         assert_non_null(strstr(p.err_text, "[rank 0]: a stream keeps its own order: --shuffle has no effect\n"));

@@ -9,6 +9,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
+#include "tests/programs/small_images.h"
 
 static program p;
 
@@ -24,11 +25,13 @@ static void weights_of(const char *line, char weights[17]) {
     assert_int_equal(sscanf(at, "weights %16[0-9a-f]", weights), 1);
 }
 
-/* 21 batches of 70, cut 18 18 18 16, then one of 30, cut 8 8 8 6. */
+/* 2 batches of 70, cut 18 18 18 16, then one of 18, cut 5 5 5 3, and again. */
 TEST_IN(programs, test_both_programs_come_to_the_same_weights) {
     char dp[17], ddp[17], apart[17];
-    static const char options[] = "--model convnet --optimizer sgd --lr 0.05 --batch-size 70 --steps 24 --no-evaluate";
-    char line[300];
+    char options[700], line[900];
+    snprintf(options, sizeof options,
+             "--model convnet --optimizer sgd --lr 0.05 --batch-size 70 --steps 5 --no-evaluate --data %s",
+             small_images("images", 158, 1));
     snprintf(line, sizeof line, "dp_train --devices 4 --sync-bn %s", options);
     weights_of(line, dp);
     snprintf(line, sizeof line, "ddp_train --spawn 4 --sync-bn --shard contiguous --allreduce direct %s", options);
@@ -43,11 +46,11 @@ TEST_IN(programs, test_a_model_without_batch_norm_gets_a_note) {
     static const char *const lines[] = {"dp_train --devices 2", "ddp_train --spawn 2", "dp_train --single"};
     char line[200];
     for (size_t i = 0; i < 3; i++) {
-        snprintf(line, sizeof line, "%s --sync-bn --steps 1", lines[i]);
+        snprintf(line, sizeof line, "%s --sync-bn --model mlp:784,8,10 --steps 1 --no-evaluate", lines[i]);
         expect_good(line);
         if (i == 2) continue;
         assert_int_equal(count_lines(p.err_text), 1); /* printed once, not by each rank */
-        assert_non_null(strstr(p.err_text, "--sync-bn has no effect: mlp has no batch norm"));
+        assert_non_null(strstr(p.err_text, "--sync-bn has no effect: mlp:784,8,10 has no batch norm"));
         strcat(line, " --quiet");
         expect_good(line);
         assert_string_equal(p.err_text, "");
@@ -56,11 +59,14 @@ TEST_IN(programs, test_a_model_without_batch_norm_gets_a_note) {
 
 TEST_IN(programs, test_one_device_trains_as_without_it) {
     char with[17], without[17];
-    weights_of("dp_train --single --model convnet --steps 2 --no-evaluate", without);
+    char options[700], line[900];
+    snprintf(options, sizeof options, "--model convnet --steps 2 --no-evaluate --data %s",
+             small_images("images", 128, 1));
+    snprintf(line, sizeof line, "dp_train --single %s", options);
+    weights_of(line, without);
     static const char *const lines[] = {"dp_train --single", "dp_train --devices 1", "ddp_train"};
     for (size_t i = 0; i < 3; i++) {
-        char line[200];
-        snprintf(line, sizeof line, "%s --sync-bn --model convnet --steps 2 --no-evaluate", lines[i]);
+        snprintf(line, sizeof line, "%s --sync-bn %s", lines[i], options);
         weights_of(line, with);
         assert_string_equal(with, without);
         assert_string_equal(p.err_text, "");
@@ -70,9 +76,12 @@ TEST_IN(programs, test_one_device_trains_as_without_it) {
 /* Wherever the rank is at that moment: in a bucket, or in batch norm. */
 TEST_IN(programs, test_a_lost_rank_ends_the_job) {
     for (int i = 0; i < 4; i++) {
-        program_start(&p, "ddp_train --spawn 3 --sync-bn --model convnet --steps 100000 --batch-size 96 --no-evaluate");
+        program_start(&p,
+                      "ddp_train --spawn 3 --sync-bn --model convnet --epochs 100000 --batch-size 96 --no-evaluate "
+                      "--data %s",
+                      small_images("images", 96, 1));
         program_await(&p, "\n");
-        usleep((useconds_t)(150000 + 3700 * i));
+        usleep((useconds_t)(20000 + 3700 * i));
         pid_t rank = program_rank(&p, 1 + i % 2);
         assert_true(rank > 0);
         kill(rank, SIGKILL);

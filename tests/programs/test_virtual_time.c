@@ -36,12 +36,12 @@ static void add_up_kernels(double us[DEVICES]) {
 #define RUN " --device-kind cpu --model convnet --steps 14 --no-evaluate --quiet"
 
 TEST_IN(programs, the_same_weights_and_each_devices_own_time) {
-    static const char *const runs[] = {"dp_train --devices 3 --batch-size 48" RUN,
-                                       "ddp_train --spawn 3 --batch-size 48 --no-overlap" RUN,
-                                       "ddp_train --spawn 3 --batch-size 48" RUN};
+    static const char *const runs[] = {"dp_train --devices 3 --batch-size 24" RUN,
+                                       "ddp_train --spawn 3 --batch-size 24 --no-overlap" RUN,
+                                       "ddp_train --spawn 3 --batch-size 24" RUN};
     char line[256], plain[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1];
     double alone_us[DEVICES], us[DEVICES];
-    snprintf(line, sizeof line, "dp_train --single --batch-size 16" RUN " --virtual-time --trace %s", scratch_folder());
+    snprintf(line, sizeof line, "dp_train --single --batch-size 8" RUN " --virtual-time --trace %s", scratch_folder());
     expect_run(line);
     add_up_kernels(alone_us);
     assert_true(alone_us[0] > 0);
@@ -95,7 +95,7 @@ static double overlap_percent(int prefetch) {
     double recorded, replayed = -1;
     char line[400];
     snprintf(line, sizeof line,
-             "LS_CPU_STREAMS=threads ddp_train --spawn 2 --model mlp:784,512,512,512,512,512,10 --steps 13 "
+             "LS_CPU_STREAMS=threads ddp_train --spawn 2 --model mlp:784,256,256,256,256,256,10 --steps 13 "
              "--no-evaluate --quiet "
              "--trace-steps 3 --shard-state 3 --prefetch-blocks %d --virtual-time --trace %s",
              prefetch, scratch_folder());

@@ -28,6 +28,7 @@
 enum {
     SMALLEST_BYTES = 1 << 10,
     SIZES = 9,
+    QUICK_SIZES = 7,
     LINE_FROM = 3,
     LEAST_RUNS = 11,
     MOST_RUNS = 51,
@@ -87,7 +88,7 @@ static ls_status time_size(struct hosts *h, uint64_t nbytes, double *us) {
 }
 
 static ls_status time_sizes(struct hosts *h) {
-    uint64_t largest = (uint64_t)SMALLEST_BYTES << (2 * (SIZES - 1));
+    uint64_t largest = (uint64_t)SMALLEST_BYTES << (2 * ((h->settings->quick ? QUICK_SIZES : SIZES) - 1));
     void *memory = NULL;
     ls_status status = ls_comm_alloc_shared(h->groups.job, h->device, largest, &memory);
     h->buffer = memory;

@@ -13,7 +13,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/statistics.h"
@@ -140,10 +139,10 @@ static double within(const struct sweep *s, double *begin_us, double *end_us) {
     return fmax(0, *end_us - *begin_us);
 }
 
-/* The phase's index in the list, to which a new one is added. */
+/* The phase's index in the list, to which a new one is added. A trace has each text once. */
 static int phase_of(struct sweep *s, const char *name) {
     int phase = 0;
-    while (phase < s->phase_count && s->phases[phase] != name && strcmp(s->phases[phase], name) != 0) phase++;
+    while (phase < s->phase_count && s->phases[phase] != name) phase++;
     if (phase == LS_ACCOUNT_PHASES) s->phases[--phase] = "further phases";
     if (phase == s->phase_count) s->phases[s->phase_count++] = name;
     return phase;

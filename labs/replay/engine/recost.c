@@ -82,7 +82,8 @@ static void settle_step(struct recost *r, struct ls_task *task) {
 static bool is_paid_for(struct recost *r, const struct ls_task *task) {
     static const char *const outside[] = {"", "loader", "input", "other"};
     bool before = r->captured;
-    r->captured = r->options->graph;
+    if (!r->options->graph) return false;
+    r->captured = true;
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (strcmp(task->phase, outside[i]) == 0) r->captured = false;
     return before && r->captured;

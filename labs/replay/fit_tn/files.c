@@ -16,7 +16,7 @@
 #define SCRIPT "plots/tn_fit.gp"
 #define GNUPLOT_S 60.0
 
-enum { PLACES = 100 }; /* of a curve */
+enum { PLACES = 50 }; /* of a curve */
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 

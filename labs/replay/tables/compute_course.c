@@ -97,7 +97,7 @@ ls_status tables_compute_course(tables_book *book, const tables_settings *settin
     for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++)
         add_cell(book, &course_cells[i], "step time, ms", course_cells[i].ms * (1 + fit.residual[i]), TABLES_WITHIN);
     if (status == LS_OK) add_rates(book, &fit, &model);
-    if (status == LS_OK) status = add_held_bus(book, &model);
+    if (status == LS_OK && !settings->quick) status = add_held_bus(book, &model);
     if (status == LS_OK) status = add_parts(book, &model, &fit);
     if (status == LS_OK && !settings->quick) status = add_left_out(book, &model);
     course_close(&model);

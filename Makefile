@@ -274,8 +274,8 @@ test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run the tests, each prog
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) LS_TEST_TIMES=$(BUILD)/tests/times $(EMULATED) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1$(if $(LATER), && \
 	    echo 'make test-long has $(words $(LATER)) programs more')
 
-test-long: ## build and run the tests of tests/long, which take long by nature [ROOMS='parallel': only those of them]
-	+@$(MAKE) test TESTS=$(call quoted,$(filter $(basename $(notdir $(TEST_SRC))),$(LONG)))
+test-long: ## build and run the tests of tests/long, which take long by nature [ROOMS='parallel': only those of them; FAST=1: of up to ten CPU-seconds]
+	+@$(MAKE) test TESTS=$(call quoted,$(filter $(basename $(notdir $(TEST_SRC))),$(if $(FAST),$(shell awk '/^test_/ && $$2 <= 10 { print $$1 }' tests/long),$(LONG))))
 
 # Runs a command that starts programs for another machine.
 EMULATED   := $(if $(CROSS),$(if $(SYSROOT),QEMU_LD_PREFIX=$(call quoted,$(SYSROOT))) tests/emulated.sh $(CROSS))

@@ -38,7 +38,7 @@ TEST_IN(programs, test_what_takes_long_leaves_a_test_of_each_feature) {
     static const char script[] =
         "set -f\n"
         "grep '^test_' tests/long | while read -r name seconds others; do\n"
-        "    [ \"$seconds\" -ge 5 ] && [ \"$others\" ] || echo \"$name: $seconds $others\"\n"
+        "    [ \"$seconds\" -ge 4 ] && [ \"$others\" ] || echo \"$name: $seconds $others\"\n"
         "    for test in ${name#test_} $others; do\n"
         "        [ \"$(git ls-files -co --exclude-standard \"tests/?*/test_$test.c\" 2>/dev/null || find tests -name "
         "\"test_$test.c\")\" ] || echo \"$name: there is no test_$test\"\n"

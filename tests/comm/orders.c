@@ -95,7 +95,12 @@ static order order_of(const char *algorithm) {
     static const struct {
         const char *algorithm;
         order by;
-    } orders[] = {{"ring", by_ring}, {"tree", by_tree}, {"halving-doubling", by_halves}, {"hierarchical", by_nodes}};
+    } orders[] = {
+        {"ring", by_ring},
+        {"tree", by_tree},
+        {"halving-doubling", by_halves},
+        {"hierarchical", by_nodes},
+    };
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
         if (strcmp(orders[i].algorithm, algorithm) == 0) return orders[i].by;
     return by_rank;

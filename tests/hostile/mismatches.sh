@@ -54,6 +54,7 @@ no-overlap||-
 find-unused||-
 debug-ranks||-
 debug-collectives||-
+debug-values||-
 flight||/tmp
 schedule||gpipe
 uneven||-
@@ -68,7 +69,7 @@ END
 # Options that may differ between ranks, that are for GPUs only, that start ranks, that do not allow every number of ranks; and those
 # compared by their effect.
 elsewhere='device-kind data init per-device-batch tf32 cuda-graph pin-memory no-pin-memory debug-launches resume save-every save-weights save-module-prefix timeout
-    device-memory metrics summary dump-losses quiet verbose spawn elastic max-restarts local-rank pipeline tensor sequence-parallel show-schedule device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
+    device-memory metrics summary dump-losses quiet verbose spawn elastic max-restarts local-rank pipeline tensor sequence-parallel show-schedule show-model show-pytorch device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
 
 # Each new option of ddp_train must be listed here.
 mismatches_begin() {

@@ -15,14 +15,9 @@ static const struct machine_plan plans[] = {
     {"convnet", "--optimizer=sgd --momentum=0.9", 100, 40},
     {"deep", "--optimizer=adam", 64, 30},
 };
-static const struct machine_plan quick_plans[] = {{"mlp", "--optimizer=adam", 64, 40}};
+static const struct machine_plan quick_plan = {"mlp", "--optimizer=adam", 64, 40};
 
-enum {
-    PLANS = sizeof plans / sizeof *plans,
-    ROUNDS = 5,
-    QUICK_ROUNDS = 1,
-    QUICK_PLANS = sizeof quick_plans / sizeof *quick_plans
-};
+enum { PLANS = sizeof plans / sizeof *plans, ROUNDS = 5, QUICK_ROUNDS = 1, QUICK_PLANS = 1 };
 
 /* The data of one plan. */
 struct scene {
@@ -181,7 +176,7 @@ ls_status tables_compute_machine(tables_book *book, const tables_settings *setti
     ls_status status = machine_calibrate(nodes, settings);
     if (status == LS_OK) add_notes(book, nodes);
     while (status == LS_OK && made < count) {
-        status = make_scene(&scenes[made], &(settings->quick ? quick_plans : plans)[made], nodes, settings);
+        status = make_scene(&scenes[made], settings->quick ? &quick_plan : &plans[made], nodes, settings);
         made += status == LS_OK;
     }
     add_rows(book, scenes, made);
